@@ -2,6 +2,7 @@
 // every policy, place and budget, microbatches that add up, adapters that are written and read.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <fmt/ranges.h>
 #include <omp.h>
 
 #include <cmath>
@@ -9,6 +10,7 @@
 #include <fstream>
 
 #include "stowage/io/checkpoint_file.h"
+#include "stowage/io/float_convert.h"
 #include "stowage/io/sharded_save.h"
 #include "stowage/lm/adapter.h"
 #include "stowage/lm/score.h"
@@ -18,6 +20,7 @@
 #include "stowage/train/finetune_model.h"
 #include "stowage/train/trainer.h"
 #include "tests/support/peft_kit.h"
+#include "tests/support/source_path.h"
 
 namespace stow {
 namespace {
@@ -464,6 +467,226 @@ TEST_F(Finetune, StopsWhenTheLossOfWhatIsHeldOutNoLongerFalls) {
   ASSERT_EQ(o.status, 0) << o.error;
   EXPECT_EQ(o.hex.size(), 3u);
   EXPECT_EQ(o.validation.size(), 3u);
+}
+
+// Trained too long on few lines: what is held out gets worse again.
+TEST_F(Finetune, TheBestCheckpointStaysAndIsWhatIsTestedAndExported) {
+  std::filesystem::create_directories(folder_ / "lines");
+  for (const auto& [from, to] : {std::pair("train.jsonl", "train.jsonl"), {"valid.jsonl", "valid.jsonl"},
+                                 {"valid.jsonl", "test.jsonl"}})
+    std::filesystem::copy_file(folder_ / from, fmt::format("{}/{}", folder_ / "lines", to));
+  const auto make = [&](const std::string& name, int64_t steps) {
+    TrainConfig c = config(name);
+    c.data.path = folder_ / "lines";
+    c.optimizer.lr = 0.05;
+    c.optimizer.schedule = "constant";
+    c.eval.every = 1;
+    c.eval.keep_best = true;
+    c.train.steps = steps;
+    c.train.checkpoint_every = 1;
+    return c;
+  };
+  constexpr int64_t kSteps = 14;
+  const Outcome whole = train(make("whole", kSteps));
+  ASSERT_EQ(whole.status, 0) << whole.error;
+  ASSERT_EQ(whole.validation.size(), static_cast<size_t>(kSteps - 1));
+  const auto least = std::min_element(whole.validation.begin(), whole.validation.end());
+  const int64_t best = least - whole.validation.begin() + 1;
+  // The newest three would not have kept it.
+  ASSERT_LT(best, kSteps - 3) << fmt::format("{}", fmt::join(whole.validation, " "));
+  EXPECT_EQ(*whole.summary.find("best_step")->as_int(), best);
+  EXPECT_EQ(*whole.summary.find("best_validation_loss")->as_double(), *least);
+  std::vector<int64_t> steps;
+  const std::vector<CheckpointName> left = list_checkpoints(folder_ / "whole").value();
+  for (const CheckpointName& c : left) steps.push_back(c.step);
+  EXPECT_THAT(steps, ::testing::ElementsAre(best, kSteps - 2, kSteps - 1, kSteps));
+
+  // What is tested and exported are the weights of that step.
+  const Outcome until = train(make("until", best));
+  ASSERT_EQ(until.status, 0) << until.error;
+  EXPECT_EQ(*whole.summary.find("test_loss"), *until.summary.find("test_loss"));
+  EXPECT_NE(*whole.summary.find("test_loss"), *whole.summary.find("validation_loss"));
+  const Result<Exported> done =
+      export_adapter(folder_ / "whole", folder_ / "best", WhichCheckpoint::kBest);
+  ASSERT_TRUE(done.ok()) << done.error();
+  EXPECT_EQ(done->step, best);
+  ASSERT_TRUE(export_adapter(folder_ / "until", folder_ / "until-adapter").ok());
+  EXPECT_EQ(read_bytes(folder_ / "best/adapter_model.safetensors"),
+            read_bytes(folder_ / "until-adapter/adapter_model.safetensors"));
+
+  // A run that goes on knows it, also one that is over.
+  train(make("parts", best + 2));
+  const Outcome parts = train(make("parts", kSteps), {}, true);
+  ASSERT_EQ(parts.status, 0) << parts.error;
+  for (const char* key : {"best_step", "best_validation_loss", "test_loss", "validation_loss"})
+    EXPECT_EQ(*parts.summary.find(key), *whole.summary.find(key)) << key;
+  const Outcome again = train(make("parts", kSteps), {}, true);
+  EXPECT_EQ(*again.summary.find("best_step"), *whole.summary.find("best_step"));
+  EXPECT_EQ(*again.summary.find("test_loss"), *whole.summary.find("test_loss"));
+
+  // One that somebody has removed is forgotten.
+  std::filesystem::remove(checkpoint_path(folder_ / "parts", best));
+  const Outcome without = train(make("parts", kSteps + 1), {}, true);
+  ASSERT_EQ(without.status, 0) << without.error;
+  EXPECT_GT(*without.summary.find("best_step")->as_int(), best);
+}
+
+TEST_F(Finetune, ARunWithoutABestCheckpointNamesNone) {
+  TrainConfig c = config("none");
+  ASSERT_EQ(train(c).status, 0);
+  const std::string error =
+      export_adapter(folder_ / "none", folder_ / "adapter", WhichCheckpoint::kBest).error();
+  EXPECT_THAT(error, HasSubstr("names no best checkpoint"));
+  c.eval.keep_best = true;
+  EXPECT_THAT(train(c).error, HasSubstr("eval.keep_best = true has no effect: nothing is held out"));
+}
+
+// Weights of bf16 are rounded by a hash of their values: no plan changes a bit.
+TEST_F(Finetune, WeightsOfBf16TrainUnderEveryPlanInLess) {
+  for (const int64_t rank : {4, 0}) {
+    const auto make = [&](const std::string& name, const std::string& compute) {
+      TrainConfig c = config(fmt::format("{}-{}", name, rank));
+      c.lora.rank = rank;
+      if (rank == 0) c.optimizer.lr = 3e-3;
+      c.train.compute = compute;
+      c.train.ema = 0.5;
+      c.runtime.platform = "virtual";
+      c.memory.disk = 1 << 26;
+      return c;
+    };
+    const Outcome wide = train(make("wide", "bf16"));
+    const std::string policy = "p=bf16,c=bf16,o=f32";
+    const Outcome plain = train(make("plain", policy));
+    ASSERT_EQ(plain.status, 0) << plain.error;
+    EXPECT_LT(plain.losses.back(), plain.losses.front());
+    EXPECT_LE(apart(plain.losses, wide.losses), 5e-3);
+    EXPECT_LT(plain.peak_bytes[0], wide.peak_bytes[0]);
+    for (const std::string memory : {"save_dots", "recompute"}) {
+      TrainConfig c = make(memory, policy);
+      c.memory.policy = memory;
+      EXPECT_EQ(train(c).hex, plain.hex) << memory;
+    }
+    TrainConfig away = make("away", policy);
+    away.memory.policy = "recompute";
+    away.memory.optimizer = away.memory.parameters = rank == 0 ? "disk" : "pinned_host";
+    const Outcome moved = train(away);
+    EXPECT_EQ(moved.hex, plain.hex) << moved.error;
+    EXPECT_EQ(train(make("budget", policy), plain.peak_bytes[0] * 3 / 4).hex, plain.hex);
+    TrainConfig first = make("parts", policy);
+    first.train.steps = 2;
+    const Outcome begun = train(first);
+    const Outcome rest = train(make("parts", policy), {}, true);
+    std::vector<std::string> joined = begun.hex;
+    joined.insert(joined.end(), rest.hex.begin(), rest.hex.end());
+    EXPECT_EQ(joined, plain.hex) << rest.error;
+    // Microbatches add up in f32.
+    TrainConfig halves = make("halves", policy);
+    halves.data.batch = 2;
+    halves.data.accumulate = 2;
+    const Outcome o = train(halves);
+    EXPECT_LE(apart(o.losses, plain.losses), 5e-3);
+  }
+}
+
+TEST_F(Finetune, WeightsOfBf16AreExported) {
+  TrainConfig c = config("adapter");
+  c.train.compute = "p=bf16,c=f32,o=f32";
+  ASSERT_EQ(train(c).status, 0);
+  ASSERT_TRUE(export_adapter(c.train.out, folder_ / "peft").ok());
+  // A run that begins with it holds the same numbers: all of them are bf16.
+  TrainConfig next = config("next");
+  next.lora.rank = 0;
+  next.lora.init = folder_ / "peft";
+  next.train.compute = c.train.compute;
+  next.optimizer.lr = 0;
+  next.train.steps = 1;
+  ASSERT_EQ(train(next).status, 0);
+  ASSERT_TRUE(export_adapter(next.train.out, folder_ / "again").ok());
+  EXPECT_EQ(read_bytes(folder_ / "again/adapter_model.safetensors"),
+            read_bytes(folder_ / "peft/adapter_model.safetensors"));
+
+  TrainConfig full = config("full");
+  full.lora.rank = 0;
+  full.train.compute = "p=bf16,c=bf16,o=f32";
+  full.optimizer.lr = 3e-3;
+  ASSERT_EQ(train(full).status, 0);
+  ASSERT_TRUE(export_model(full.train.out, folder_ / "model").ok());
+  ASSERT_TRUE(export_model(full.train.out, folder_ / "wide", DType::kF32).ok());
+  // The wide file holds the same numbers.
+  const SafetensorsFile half = SafetensorsFile::open(folder_ / "model/model.safetensors").value();
+  const SafetensorsFile wide = SafetensorsFile::open(folder_ / "wide/model.safetensors").value();
+  ASSERT_GT(half.tensors().size(), 5u);
+  for (const TensorInfo& tensor : half.tensors()) {
+    ASSERT_EQ(tensor.dtype, DType::kBF16) << tensor.name;
+    std::vector<std::byte> own(static_cast<size_t>(tensor.n_bytes)), widened(2 * own.size()),
+        other(2 * own.size());
+    ASSERT_TRUE(half.read(tensor, own).ok());
+    ASSERT_TRUE(wide.read(*wide.find(tensor.name), other).ok());
+    convert_floats(DType::kBF16, own, DType::kF32, widened);
+    EXPECT_EQ(widened, other) << tensor.name;
+  }
+}
+
+// An adapter is read leaf by leaf to where it lies.
+TEST_F(Finetune, ARunBeginsWithAnAdapterThatLiesOnTheDisk) {
+  TrainConfig c = config("first");
+  c.lora.targets = "q_proj,down_proj";
+  ASSERT_EQ(train(c).status, 0);
+  ASSERT_TRUE(export_adapter(c.train.out, folder_ / "peft").ok());
+  TrainConfig next = config("next");
+  next.lora.rank = 0;
+  next.lora.init = folder_ / "peft";
+  next.optimizer.lr = 0;
+  next.train.steps = 1;
+  next.runtime.platform = "virtual";
+  next.memory.disk = 1 << 26;
+  next.memory.policy = "recompute";
+  next.memory.frozen = next.memory.optimizer = next.memory.parameters = "disk";
+  ASSERT_EQ(train(next).status, 0);
+  ASSERT_TRUE(export_adapter(next.train.out, folder_ / "again").ok());
+  EXPECT_EQ(read_bytes(folder_ / "again/adapter_model.safetensors"),
+            read_bytes(folder_ / "peft/adapter_model.safetensors"));
+}
+
+// Weights of Q8_0, Q4_1 and the like are read as f32, or held in half of that.
+TEST_F(Finetune, AQuantisedFileIsHeldAsF32OrBf16) {
+  std::string text;
+  for (int i = 0; i < 16; ++i) {
+    text += "{\"tokens\":[";
+    for (int k = 0; k < 12; ++k) text += fmt::format("{}{}", k ? "," : "", (i * k + k * k + i) % 8);
+    text += "]}\n";
+  }
+  ASSERT_TRUE(write_text_file(folder_ / "small.jsonl", text).ok());
+  const auto make = [&](const std::string& dtype) {
+    TrainConfig c = config("gguf-" + dtype);
+    c.model.path = source_path("tests/data/gguf/llama.gguf");
+    c.model.dtype = dtype;
+    c.data.path = folder_ / "small.jsonl";
+    return c;
+  };
+  const auto frozen_bytes = [](TrainConfig c) {
+    const Job job(c, 1, model_factory(c).value());
+    int64_t bytes = 0;
+    for (const StateLeaf& leaf : job.frozen()) bytes += leaf.type.bytes();
+    return bytes;
+  };
+  EXPECT_EQ(frozen_bytes(make("auto")), frozen_bytes(make("f32")));
+  EXPECT_EQ(frozen_bytes(make("auto")), 2 * frozen_bytes(make("bf16")));
+  const Outcome wide = train(make("auto")), half = train(make("bf16"));
+  ASSERT_EQ(wide.status, 0) << wide.error;
+  ASSERT_EQ(half.status, 0) << half.error;
+  EXPECT_LT(half.peak_bytes[0], wide.peak_bytes[0]);
+  EXPECT_NE(half.hex, wide.hex);
+  EXPECT_LE(apart(half.losses, wide.losses), 3e-2);
+  // A refusal names it.
+  TrainConfig c = make("auto");
+  const Job job(c, 1, model_factory(c).value());
+  const Budgets budgets = budgets_of(c, 1000);
+  const Choice refused = find_fit(job, budgets);
+  ASSERT_FALSE(refused.plan);
+  std::vector<std::string> changes;
+  for (const Remedy& remedy : plan_remedies(job, refused, budgets)) changes.push_back(remedy.change);
+  EXPECT_THAT(changes, ::testing::Contains(::testing::StartsWith("--set model.dtype=bf16")));
 }
 
 // Qwen3-4B's head at 8192 tokens: all logits in f32 would be 5 GB, and their gradient as much.

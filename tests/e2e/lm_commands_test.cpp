@@ -100,6 +100,51 @@ class LmCommands : public ::testing::Test {
   std::string tiny_ = source_path("examples/tiny_model");
 };
 
+TEST_F(LmCommands, ACheckpointStandsForTheModelAndItsAdapter) {
+  const std::string out = folder_ / "run", tokens =
+      write_tensors("t.safetensors", {{"tokens", {50, 60, 70, 80, 90, 100}}}, {2, 3});
+  std::string text;
+  for (int i = 0; i < 12; ++i)
+    text += "{\"text\": \"line " + std::to_string(i * i % 7) + " of the text\"}\n";
+  std::vector<std::string> run_arguments;
+  for (const std::string& setting :
+       {"model.path=" + tiny_, "data.path=" + write("lines.jsonl", text), std::string("lora.rank=4"),
+        std::string("data.seq=32"), std::string("data.batch=4"), std::string("data.valid_fraction=0.25"),
+        std::string("optimizer.lr=0.3"), std::string("optimizer.warmup=2"), std::string("train.steps=9"),
+        std::string("eval.every=1"), std::string("eval.keep_best=true"), "train.out=" + out})
+    run_arguments.insert(run_arguments.end(), {"--set", setting});
+  run_arguments.insert(run_arguments.end(), {"--json", "-"});
+  const Outcome trained = run(run_train, run_arguments);
+  ASSERT_EQ(trained.status, kExitDone) << trained.error << trained.told;
+  const int64_t best = *trained.json.back().find("best_step")->as_int();
+  ASSERT_LT(best, 9);
+  const auto scored = [&](std::vector<std::string> which) {
+    const std::string to = folder_ / "scores.safetensors";
+    which.insert(which.end(), {"--tokens", tokens, "--out", to});
+    const Outcome o = run(run_score, which);
+    EXPECT_EQ(o.status, kExitDone) << o.error;
+    return tensor(to, "logprobs", {2, 2});
+  };
+  for (const bool is_best : {false, true}) {
+    const std::string adapter = folder_ / (is_best ? "best" : "last");
+    std::vector<std::string> exported = {"--checkpoint", out, "--adapter", adapter};
+    std::vector<std::string> named = {"--checkpoint", out};
+    if (is_best) exported.push_back("--best"), named.push_back("--best");
+    const Outcome o = run(run_export, exported);
+    ASSERT_EQ(o.status, kExitDone) << o.error;
+    EXPECT_THAT(o.printed, HasSubstr(fmt::format("step {}", is_best ? best : 9)));
+    EXPECT_EQ(scored(named), scored({"--model", tiny_, "--adapter", adapter}));
+  }
+  EXPECT_NE(scored({"--checkpoint", out}), scored({"--checkpoint", out, "--best"}));
+  const auto refused = [&](const std::vector<std::string>& arguments) {
+    return run(run_generate, arguments).error;
+  };
+  EXPECT_THAT(refused({"--prompt", "a"}), HasSubstr("expected --model PATH or --checkpoint DIR"));
+  EXPECT_THAT(refused({"--model", tiny_, "--checkpoint", out}), HasSubstr("expected no --model"));
+  EXPECT_THAT(refused({"--model", tiny_, "--best"}), HasSubstr("--best has no effect"));
+  EXPECT_THAT(refused({"--checkpoint", folder_ / "none"}), HasSubstr("no such file or folder"));
+}
+
 TEST_F(LmCommands, ScoresTokensOfAFile) {
   const std::string out = folder_ / "out.safetensors";
   const std::string whole = write_tensors("whole.safetensors", {{"tokens", {50, 60, 70, 80, 90, 100}}}, {2, 3});

@@ -168,6 +168,30 @@ TEST_F(MeshTraining, ResumesToTheBitOnItsMeshAndGoesOnOnOthers) {
   }
 }
 
+// Weights of bf16 are rounded by their values, wherever their parts lie; the best evaluation is the same on
+// every process of a mesh, and its checkpoint stays.
+TEST_F(MeshTraining, WeightsOfBf16AndTheBestCheckpointWorkOverAMesh) {
+  TrainConfig c = config(1, 1, 1);
+  c.train.compute = "p=bf16,c=f32,o=f32";
+  c.eval.every = 1;
+  c.eval.keep_best = true;
+  c.optimizer.lr = 3e-3;
+  const Losses alone = train(c);
+  TrainConfig over = c;
+  over.mesh = {.replica = 1, .data = 2, .model = 2};
+  over.train.out = (folder_ / "over").string();
+  const Losses four = train(over);
+  ASSERT_EQ(four.value.size(), alone.value.size());
+  for (size_t i = 0; i < alone.value.size(); ++i)
+    EXPECT_LE(std::abs(four.value[i] / alone.value[i] - 1), 2e-3) << "step " << i + 1;
+  over.memory.policy = "recompute";
+  over.train.out = (folder_ / "recomputed").string();
+  EXPECT_EQ(train(over).hex, four.hex);
+  const Result<CheckpointMeta> last = read_checkpoint_meta(checkpoint_path(over.train.out, 4));
+  ASSERT_TRUE(last.ok()) << last.error();
+  EXPECT_EQ(*last->extra.find("best_step")->as_int(), 4);  // it still learns
+}
+
 // The gradient of a weight is reduced and scattered where it is made: no position ever sums a whole one.
 TEST_F(MeshTraining, NoGradientOfAWeightIsReducedWhole) {
   const TrainConfig c = config(1, 4, 2);

@@ -258,26 +258,83 @@ TEST_F(Train, ManyPlacementsGiveTheSameLosses) {
 // Without clipping an update stands in the backward pass where that hides moves, with a budget, or
 // takes less, and behind it where not: the same losses and norms.
 TEST_F(Train, UpdatesThatNeedNoNormOfAllGiveTheSameLosses) {
-  TrainConfig c = config("updates", 4);
-  c.runtime.platform = "virtual";
-  c.memory.disk = int64_t{1} << 30;
-  c.optimizer.clip = 0;
-  std::vector<std::string> losses;
-  const std::vector<Placement> ladder = placement_ladder(c, decoder_model(c)->sizes());
-  for (size_t i = 0; i < ladder.size(); i += 17)
-    for (const std::optional<int64_t> budget : {std::optional<int64_t>(), {int64_t{8} << 20}}) {
-      const Placement& p = ladder[i];
-      c.memory.policy = p.policy;
-      c.memory.optimizer = memory_kind_name(p.optimizer);
-      c.memory.parameters = memory_kind_name(p.parameters);
-      c.memory.gradients = memory_kind_name(p.gradients);
-      const Outcome o = train(c, budget);
-      ASSERT_EQ(o.status, 0) << to_string(p);
-      if (losses.empty()) losses = o.losses;
-      EXPECT_EQ(o.losses, losses) << to_string(p);
-      EXPECT_EQ(*o.summary.find("predicted_peak_bytes"), *o.summary.find("measured_peak_bytes"))
-          << to_string(p);
+  for (const std::string moments : {"f32", "8bit"}) {
+    TrainConfig c = config("updates", 4);
+    c.optimizer.moments = moments;
+    c.runtime.platform = "virtual";
+    c.memory.disk = int64_t{1} << 30;
+    c.optimizer.clip = 0;
+    std::vector<std::string> losses;
+    const std::vector<Placement> ladder = placement_ladder(c, decoder_model(c)->sizes());
+    for (size_t i = 0; i < ladder.size(); i += moments == "f32" ? 17 : 40)
+      for (const std::optional<int64_t> budget : {std::optional<int64_t>(), {int64_t{8} << 20}}) {
+        const Placement& p = ladder[i];
+        c.memory.policy = p.policy;
+        c.memory.optimizer = memory_kind_name(p.optimizer);
+        c.memory.parameters = memory_kind_name(p.parameters);
+        c.memory.gradients = memory_kind_name(p.gradients);
+        const Outcome o = train(c, budget);
+        ASSERT_EQ(o.status, 0) << to_string(p);
+        if (losses.empty()) losses = o.losses;
+        EXPECT_EQ(o.losses, losses) << to_string(p);
+        EXPECT_EQ(*o.summary.find("predicted_peak_bytes"), *o.summary.find("measured_peak_bytes"))
+            << to_string(p);
+      }
+  }
+}
+
+// Weights of bf16 and their gradients take half the bytes, and updates below a weight's last digit count.
+TEST_F(Train, WeightsOfBf16LearnAndResumeUnderEveryPlan) {
+  const auto with = [&](const std::string& name, int64_t steps, const char* compute) {
+    TrainConfig c = config("bf16-" + name, steps);
+    c.train.compute = compute;
+    c.runtime.platform = "virtual";
+    c.memory.disk = int64_t{1} << 30;
+    return c;
+  };
+  const auto loss = [](const Outcome& o) { return *o.summary.find("last_loss")->as_double(); };
+  const auto peak = [](const Outcome& o) {
+    return *o.summary.find("measured_peak_bytes")->find("device")->as_int();
+  };
+  for (const auto& [compute, wide] : {std::pair("p=bf16,c=bf16,o=f32", "bf16"), {"p=bf16,c=f32,o=f32", "f32"}}) {
+    const Outcome whole = train(with("whole", 8, compute), std::nullopt);
+    const Outcome beside = train(with("beside", 8, wide), std::nullopt);
+    ASSERT_EQ(whole.status, 0) << compute;
+    EXPECT_NEAR(loss(whole), loss(beside), 0.02) << compute;
+    // Products of f32 need their weights as f32 for a while, which in a small model takes as much.
+    if (std::string_view(wide) == "bf16") {
+      EXPECT_LT(peak(whole), peak(beside));
     }
+    const Outcome first = train(with("parts", 4, compute), std::nullopt);
+    const Outcome second = train(with("parts", 8, compute), std::nullopt, true);
+    std::vector<std::string> joined = first.losses;
+    joined.insert(joined.end(), second.losses.begin(), second.losses.end());
+    EXPECT_EQ(joined, whole.losses) << compute;
+    for (const char* policy : {"save_dots", "recompute"})
+      for (const char* place : {"device", "pinned_host", "disk"}) {
+        TrainConfig c = with(policy + std::string(place), 4, compute);
+        c.memory.policy = policy;
+        c.memory.optimizer = c.memory.parameters = place;
+        const Outcome o = train(c, std::nullopt);
+        ASSERT_EQ(o.status, 0) << compute << policy << place;
+        EXPECT_EQ(o.losses, first.losses) << compute << policy << place;
+        EXPECT_EQ(*o.summary.find("predicted_peak_bytes"), *o.summary.find("measured_peak_bytes"));
+      }
+  }
+  // A rate whose updates are far below the last digit of most weights: rounded to the nearest they would be
+  // lost.
+  const auto slow = [&](const char* name, const char* compute) {
+    TrainConfig c = with(name, 60, compute);
+    c.optimizer.lr = 3e-5;
+    c.optimizer.schedule = "constant";
+    c.optimizer.warmup = 0;
+    c.optimizer.weight_decay = 0;
+    return train(c, std::nullopt);
+  };
+  const Outcome narrow = slow("slow", "p=bf16,c=f32,o=f32"), exact = slow("slow-f32", "f32");
+  const double fell = *exact.summary.find("first_loss")->as_double() - loss(exact);
+  EXPECT_GT(fell, 0.02);
+  EXPECT_NEAR(loss(narrow), loss(exact), 0.25 * fell);
 }
 
 // Wherever parameters and gradients lie, beside one another or not: the same losses, at the peaks
@@ -353,6 +410,24 @@ TEST_F(Train, ALossInChunksGivesTheSameLossesInLess) {
 }
 
 // It costs next to nothing, so it comes before anything is computed again.
+// What is evaluated and drawn never has all logits either.
+TEST_F(Train, EvaluationComputesTheLossInBlocksOfTheVocabularyToo) {
+  const auto eval_bytes = [&](int64_t block) {
+    TrainConfig c = config("blocks", 4);
+    c.model.vocab = 16384;
+    c.data.seq = 64;
+    c.train.vocab_block = block;
+    const Job job(c, 1);
+    const Choice choice = choose_plan(job, budgets_of(c, std::nullopt));
+    for (const JobPlan::Phase& phase : choice.plan->phases)
+      if (phase.name == "eval") return phase.peak_bytes[0];
+    return int64_t{0};
+  };
+  constexpr int64_t kLogits = 4 * 64 * 16384 * 4;
+  EXPECT_GT(eval_bytes(256), 0);
+  EXPECT_LT(eval_bytes(256), eval_bytes(0) - kLogits / 2);
+}
+
 TEST_F(Train, TheLossIsChunkedByItself) {
   TrainConfig c = config("by-itself", 2);
   c.model.vocab = 1000;

@@ -14,20 +14,23 @@ namespace stow {
 
 Result<int> run_export(std::span<const std::string> command_line) {
   std::string checkpoint, adapter, model, dtype_text;
+  bool best = false;
   CLI::App app("Writes what a fine-tuning run has trained, from its checkpoint.", "./stowage export");
   app.set_help_flag("-h,--help", "This text");
   app.add_option("--checkpoint", checkpoint,
                  "The train.out folder, of which the newest checkpoint counts, or the JSON file of one")
       ->type_name("DIR")
       ->required();
+  app.add_flag("--best", best,
+               "Of that run the checkpoint of the lowest loss in evaluation (eval.keep_best)");
   app.add_option("--adapter", adapter, "The folder to write, as PEFT's: the adapter alone")
       ->type_name("DIR");
   app.add_option("--model", model,
                  "The folder to write, as Hugging Face's: all weights, an adapter merged")
       ->type_name("DIR");
   app.add_option("--dtype", dtype_text,
-                 "f32 or bf16, with --model; by default f32, or where an adapter is merged that of the "
-                 "model")
+                 "f32 or bf16, with --model; by default that of the weights, or where an adapter is merged that "
+                 "of the model")
       ->type_name("TYPE");
   const Result<bool> helped = parse_or_help(app, "export", command_line);
   if (!helped) return helped.failure();
@@ -40,8 +43,9 @@ Result<int> run_export(std::span<const std::string> command_line) {
     return fail("export: --dtype has no effect with --adapter: adapters are f32");
   const std::string& out = adapter.empty() ? model : adapter;
   if (Result<void> writable = check_writable_directory(out); !writable) return writable.failure();
-  const Result<Exported> done =
-      adapter.empty() ? export_model(checkpoint, out, *dtype) : export_adapter(checkpoint, out);
+  const WhichCheckpoint which = best ? WhichCheckpoint::kBest : WhichCheckpoint::kNamed;
+  const Result<Exported> done = adapter.empty() ? export_model(checkpoint, out, *dtype, which)
+                                                : export_adapter(checkpoint, out, which);
   if (!done) return done.failure();
   fmt::print("{}: the {} of {}, step {}{}\n", out, adapter.empty() ? "model" : "adapter",
              done->checkpoint, done->step, done->is_ema ? ", averaged over steps" : "");

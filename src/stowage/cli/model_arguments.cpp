@@ -1,5 +1,10 @@
 #include "stowage/cli/model_arguments.h"
 
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -7,16 +12,21 @@
 #include "stowage/api/tree.h"
 #include "stowage/base/bytes.h"
 #include "stowage/cli/arguments.h"
+#include "stowage/train/export.h"
 #include "stowage/train/trainer.h"
 
 namespace stow {
 
 void ModelArguments::add_to(CLI::App& app) {
-  app.add_option("--model", model, "A Hugging Face folder, or a GGUF file")
-      ->type_name("PATH")
-      ->required();
+  app.add_option("--model", model, "A Hugging Face folder, or a GGUF file")->type_name("PATH");
   app.add_option("--adapter", adapter, "A PEFT folder with a LoRA adapter of the model")
       ->type_name("DIR");
+  app.add_option("--checkpoint", checkpoint,
+                 "Instead of both the train.out folder of a run, of which the newest checkpoint counts, or "
+                 "the JSON file of one: its model with the adapter that it has trained")
+      ->type_name("DIR");
+  app.add_flag("--best", best,
+               "Of that run the checkpoint of the lowest loss in evaluation (eval.keep_best)");
   app.add_option("--memory", memory_text, "The most device memory, as 900MiB; by default what the "
                                           "machine has")
       ->type_name("SIZE");
@@ -43,7 +53,30 @@ Result<std::optional<DType>> written_dtype(const std::string& text) {
   return fail("--dtype: expected f32 or bf16, got '{}'", text);
 }
 
+Result<void> ModelArguments::read_checkpoint() {
+  if (!model.empty() || !adapter.empty())
+    return fail("--checkpoint names the model and the adapter; expected no {}",
+                model.empty() ? "--adapter" : "--model");
+  std::string folder =
+      (std::filesystem::temp_directory_path() / "stowage-adapter-XXXXXX").string();
+  if (!::mkdtemp(folder.data())) return fail("{}: {}", folder, std::strerror(errno));
+  folder_ = std::shared_ptr<void>(nullptr, [folder](void*) {
+    std::error_code ignored;
+    std::filesystem::remove_all(folder, ignored);
+  });
+  const Result<Exported> made = export_adapter(
+      checkpoint, folder, best ? WhichCheckpoint::kBest : WhichCheckpoint::kNamed);
+  if (!made) return fail("--checkpoint: {}", made.error());
+  model = made->model_path;
+  adapter = folder;
+  return {};
+}
+
 Result<void> ModelArguments::read() {
+  if (best && checkpoint.empty()) return fail("--best has no effect without --checkpoint");
+  if (!checkpoint.empty())
+    if (Result<void> read = read_checkpoint(); !read) return read;
+  if (model.empty()) return fail("expected --model PATH or --checkpoint DIR");
   if (!memory_text.empty()) {
     const Result<int64_t> bytes = parse_bytes(memory_text);
     if (!bytes) return fail("--memory: {}", bytes.error());

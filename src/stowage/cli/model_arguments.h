@@ -5,6 +5,7 @@
 #include <omp.h>
 
 #include <cstdio>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -21,14 +22,15 @@ class App;
 
 namespace stow {
 
-/// `--model PATH [--adapter DIR] [--memory SIZE] [--weights KIND] [--dtype TYPE] [--compute TYPE]
-/// [--plan] [--json FILE]`.
+/// `--model PATH [--adapter DIR]` or `--checkpoint DIR [--best]`, and `[--memory SIZE]
+/// [--weights KIND] [--dtype TYPE] [--compute TYPE] [--plan] [--json FILE]`.
 struct ModelArguments {
-  std::string model, adapter, memory_text, weights_text, dtype_text, compute_text, json_path;
-  bool plan = false;
+  std::string model, adapter, checkpoint, memory_text, weights_text, dtype_text, compute_text, json_path;
+  bool best = false, plan = false;
 
   void add_to(CLI::App& app);  ///< Declares the options.
-  /// Reads the texts into the members below. Errors: begin with the option's name.
+  /// Reads the texts into the members below. Of a checkpoint, `model` becomes that of its run and
+  /// `adapter` a folder that is there as long as this. Errors: begin with the option's name.
   Result<void> read();
   std::optional<int64_t> memory_bytes;
   std::optional<MemoryKind> weights;
@@ -51,6 +53,10 @@ struct ModelArguments {
   }
   /// People read standard output unless the JSON goes there.
   std::FILE* text_stream() const { return json_path == "-" ? stderr : stdout; }
+
+ private:
+  Result<void> read_checkpoint();
+  std::shared_ptr<void> folder_;  // Of the adapter of a checkpoint, removed at the end.
 };
 
 /// What --dtype says of a model that is written: f32 or bf16, none for nothing. Errors: begin with the

@@ -9,6 +9,7 @@
 #include "stowage/cli/commands.h"
 #include "stowage/io/json.h"
 #include "stowage/runtime/device.h"
+#include "stowage/train/dtypes.h"
 #include "stowage/train/forecast.h"
 #include "stowage/train/kernel_profile.h"
 #include "stowage/runtime/target.h"
@@ -125,7 +126,7 @@ Result<int> run_profile(std::span<const std::string> arguments) {
     const Result<void> written = write_trace(**trace, trace_run(schedule, recorder.take(), "step"));
     if (!written) return written.failure();
   }
-  const DType compute = line->config.train.compute == "bf16" ? DType::kBF16 : DType::kF32;
+  const DType compute = dtype_policy(line->config.train.compute).compute;
   const TargetPtr target = cpu_target(options.threads);
   const Rates best = {target->product_rate(compute),
                       target->triad_rate()};

@@ -99,16 +99,18 @@ Result<void> move_files(const FilesOfStep& files, const std::string& from, const
 
 // The checkpoint just saved is worth more than a tidy folder.
 void tidy_checkpoints(const std::string& folder, int64_t saved_step,
-                      const std::set<std::string>& saved_names, int keep) {
+                      const std::set<std::string>& saved_names, const Retention& keep) {
   const Result<std::vector<std::string>> names = names_in(folder);
   const Result<std::vector<CheckpointName>> checkpoints = list_checkpoints(folder);
   if (!names || !checkpoints) return;
   std::set<int64_t> kept;
   for (const CheckpointName& c : *checkpoints) kept.insert(c.step);
-  if (keep > 0)
-    while (kept.size() > static_cast<size_t>(keep))
+  const bool has_pinned = keep.pinned_step && kept.contains(*keep.pinned_step);
+  if (keep.newest > 0)
+    while (kept.size() > static_cast<size_t>(keep.newest))
       // What was just saved stays even among those of higher steps.
       kept.erase(*kept.begin() == saved_step ? std::next(kept.begin()) : kept.begin());
+  if (has_pinned) kept.insert(*keep.pinned_step);
   // The JSON files first: without it a checkpoint is gone, and not half there.
   for (const bool json : {true, false}) {
     for (const std::string& name : *names) {
@@ -149,7 +151,7 @@ Result<std::optional<CheckpointName>> latest_checkpoint(const std::string& folde
 }
 
 Result<std::string> save_checkpoint(const std::string& folder, const CheckpointMeta& meta,
-                                    std::span<const TensorBytes> tensors, int keep) {
+                                    std::span<const TensorBytes> tensors, const Retention& keep) {
   STOW_CHECK(meta.step >= 0 && meta.data_position >= 0);
   if (Result<void> made = ensure_directory(folder); !made) return made.failure();
   CheckpointFileName name = {.step = meta.step, .is_json = true};
@@ -243,6 +245,18 @@ Result<void> check_digest(const SafetensorsFile& file, const std::string& expect
 }
 
 }  // namespace
+
+Result<CheckpointMeta> read_checkpoint_meta(const std::string& path) {
+  Result<CheckpointIndex> index = read_index(path);
+  if (!index) return index.failure();
+  return std::move(index->meta);
+}
+
+std::string checkpoint_path(const std::string& folder, int64_t step) {
+  const CheckpointFileName name = {
+      .step = step, .is_json = true, .tag = {}, .rank = {}, .is_temporary = false};
+  return folder + "/" + name.text();
+}
 
 Result<Checkpoint> Checkpoint::open(const std::string& path, const CheckpointNeeds& needs,
                                     CheckpointShare share) {

@@ -47,19 +47,28 @@ struct CheckpointName {
   friend bool operator==(const CheckpointName&, const CheckpointName&) = default;
 };
 
+/// Which checkpoints a save leaves in the folder.
+struct Retention {
+  // Implicit: a number alone is what most callers have.
+  Retention(int newest_ones, std::optional<int64_t> pinned = {})
+      : newest(newest_ones), pinned_step(pinned) {}
+  int newest;                          ///< How many of the newest; 0: all.
+  std::optional<int64_t> pinned_step;  ///< One that stays beside them.
+};
+
 /// Writes FOLDER/step-000123.safetensors and then FOLDER/step-000123.json, each to a temporary
 /// name, synced and renamed. The JSON file comes last and names the other, so that a checkpoint
 /// exists only when it is whole; one of the same step is replaced in that instant too. The folder
-/// is made where needed. Then removes all but the `keep` newest checkpoints (0 keeps all)
+/// is made where needed. Then removes the checkpoints that `keep` does not name
 /// and what killed runs left of others, as far as the system lets it. Returns the path of the JSON
 /// file. Errors: "PATH: reason"; the checkpoints that were there stay.
 Result<std::string> save_checkpoint(const std::string& folder, const CheckpointMeta& meta,
-                                    std::span<const TensorBytes> tensors, int keep);
+                                    std::span<const TensorBytes> tensors, const Retention& keep);
 
-/// Removes all but the `keep` newest checkpoints (0 keeps all), never the one of `saved_step`,
-/// whose files of tensors are these; and what killed runs left. What cannot be removed stays.
+/// Removes the checkpoints that `keep` does not name, never the one of `saved_step`, whose files of
+/// tensors are these; and what killed runs left. What cannot be removed stays.
 void tidy_checkpoints(const std::string& folder, int64_t saved_step,
-                      const std::set<std::string>& saved_names, int keep);
+                      const std::set<std::string>& saved_names, const Retention& keep);
 
 /// Whether the name of a file at such a path is one of those that checkpoints have.
 bool is_checkpoint_name(const std::string& path);
@@ -69,6 +78,12 @@ Result<std::vector<CheckpointName>> list_checkpoints(const std::string& folder);
 
 /// The one of the highest step, or nothing.
 Result<std::optional<CheckpointName>> latest_checkpoint(const std::string& folder);
+
+/// What the JSON file of a checkpoint says of it. No tensor is read. Errors: "PATH: reason".
+Result<CheckpointMeta> read_checkpoint_meta(const std::string& path);
+
+/// The path of the JSON file of a step's checkpoint, whether it is there or not.
+std::string checkpoint_path(const std::string& folder, int64_t step);
 
 /// Where the checkpoints of an earlier run lie that were set aside: FOLDER/previous.
 std::string set_aside_folder(const std::string& folder);

@@ -148,7 +148,8 @@ Result<SaveReceipt> write_shard(const std::string& folder, const SaveTicket& tic
 
 Result<std::string> finish_sharded_save(const std::string& folder, const SaveTicket& ticket,
                                         const CheckpointMeta& meta,
-                                        std::span<const SaveReceipt> receipts, int keep) {
+                                        std::span<const SaveReceipt> receipts,
+                                        const Retention& keep) {
   STOW_CHECK(meta.step == ticket.step && meta.data_position >= 0);
   STOW_CHECK(static_cast<int64_t>(receipts.size()) == ticket.n_processes, "{} of {} receipts",
              receipts.size(), ticket.n_processes);

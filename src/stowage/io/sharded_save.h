@@ -77,11 +77,12 @@ Result<SaveReceipt> write_shard(const std::string& folder, const SaveTicket& tic
 
 /// The last, on process 0, once it has all receipts, by process: reads the headers of the files,
 /// checks that each tensor has every element once, and writes FOLDER/step-000123.json as
-/// save_checkpoint() does. Then removes all but the `keep` newest checkpoints. Returns the path of
+/// save_checkpoint() does. Then removes the checkpoints that `keep` does not name. Returns the path of
 /// the JSON file. Errors: "PATH: reason", also for a file that this process cannot see; the
 /// checkpoints that were there stay.
 Result<std::string> finish_sharded_save(const std::string& folder, const SaveTicket& ticket,
                                         const CheckpointMeta& meta,
-                                        std::span<const SaveReceipt> receipts, int keep);
+                                        std::span<const SaveReceipt> receipts,
+                                        const Retention& keep);
 
 }  // namespace stow

@@ -182,6 +182,60 @@ nn::Lora AdapterFiles::types(const HfConfig& config) const {
   return nn::lora_abstract(decoder_config(config, DType::kF32), lora());
 }
 
+Result<void> read_adapter_slice(const AdapterFiles& files, const HfConfig& config,
+                                const std::string& leaf, const ArrayType& type,
+                                const TensorSlice& slice, DeviceBuffer& buffer) {
+  // Layers, rows and columns of the leaf, and of the slice; axes that it lacks have one element.
+  const auto three = [](std::vector<int64_t> of, int64_t lacking) {
+    of.insert(of.begin(), 3 - of.size(), lacking);
+    return of;
+  };
+  const std::vector<int64_t> all = three(type.shape.dims(), 1), starts = three(slice.starts, 0),
+                             sizes = three(slice.sizes, 1);
+  std::map<int64_t, Piece> pieces;  // by layer
+  for (Piece& piece : pieces_of(files.plan.targets, files.lora(), config))
+    if (piece.leaf == leaf) {
+      const int64_t layer = piece.at / (all[1] * all[2]);
+      pieces.emplace(layer, std::move(piece));
+    }
+  const int64_t elem_bytes = dtype_bytes(type.dtype);
+  constexpr auto kFloat = static_cast<int64_t>(sizeof(float));
+  const int64_t most = std::max<int64_t>(1, kPieceBytes / std::max<int64_t>(1, all[2] * kFloat));
+  std::vector<std::byte> raw, out;
+  std::vector<float> stored, rows;
+  int64_t offset = 0;
+  for (int64_t l = starts[0]; l < starts[0] + sizes[0]; ++l) {
+    const auto found = pieces.find(l);
+    for (int64_t at = starts[1]; at < starts[1] + sizes[1]; at += most) {
+      const int64_t n = std::min(most, starts[1] + sizes[1] - at);
+      rows.assign(static_cast<size_t>(n * sizes[2]), 0);  // zeros beyond the layer's own rank
+      if (found != pieces.end()) {
+        const Piece& piece = found->second;
+        const TensorInfo& tensor = *files.tensors->find(piece.name);
+        const int64_t width = piece.shape.back();
+        const int64_t there = piece.shape.size() < 2 ? 1 : piece.shape[0];
+        const int64_t n_stored = std::clamp<int64_t>(there - at, 0, n);
+        const int64_t n_columns = std::clamp<int64_t>(width - starts[2], 0, sizes[2]);
+        const int64_t row_bytes = width * dtype_bytes(tensor.dtype);
+        raw.resize(static_cast<size_t>(n_stored * row_bytes));
+        stored.resize(static_cast<size_t>(n_stored * width));
+        if (n_stored > 0)
+          if (Result<void> read = files.tensors->read_part(tensor, at * row_bytes, raw); !read)
+            return read;
+        convert_floats(tensor.dtype, raw, DType::kF32, std::as_writable_bytes(std::span(stored)));
+        for (int64_t r = 0; r < n_stored; ++r)
+          std::copy_n(stored.begin() + r * width + starts[2], n_columns,
+                      rows.begin() + r * sizes[2]);
+      }
+      out.resize(static_cast<size_t>(n * sizes[2] * elem_bytes));
+      convert_floats(DType::kF32, std::as_bytes(std::span(rows)), type.dtype, out);
+      buffer.write(offset, out);
+      offset += static_cast<int64_t>(out.size());
+    }
+  }
+  return {};
+}
+
 Result<Adapter> load_adapter(const AdapterFiles& files, const HfConfig& config, DevicePtr device) {
   if (!device) device = default_device();
   const nn::Lora types = files.types(config);
@@ -189,32 +243,15 @@ Result<Adapter> load_adapter(const AdapterFiles& files, const HfConfig& config, 
   const std::vector<std::string> paths = tree_paths(types);
   Adapter adapter;
   adapter.config = files.lora();
-  std::map<std::string, DeviceBufferPtr, std::less<>> by_path;
   for (size_t i = 0; i < leaves.size(); ++i) {
-    const ArrayType& type = leaves[i].type();
+    const ArrayType type = leaves[i].type();
     DeviceBufferPtr buffer = device->allocate(type.bytes(), type.kind);
-    by_path[paths[i]] = buffer;
-    leaves[i] = make_concrete(type, buffer);
-    adapter.buffers.push_back(std::move(buffer));
-  }
-  constexpr auto kFloat = static_cast<int64_t>(sizeof(float));
-  for (const Piece& piece : pieces_of(files.plan.targets, files.lora(), config)) {
-    DeviceBuffer& buffer = *by_path.at(piece.leaf);
-    const int64_t row = piece.shape.back();
-    const auto write = [&](int64_t first, std::span<const float> values) -> Result<void> {
-      if (row == piece.stride) {
-        buffer.write((piece.at + first * row) * kFloat, std::as_bytes(values));
-        return {};
-      }
-      for (int64_t i = 0; i * row < static_cast<int64_t>(values.size()); ++i)
-        buffer.write(
-            (piece.at + (first + i) * piece.stride) * kFloat,
-            std::as_bytes(values.subspan(static_cast<size_t>(i * row), static_cast<size_t>(row))));
-      return {};
-    };
-    if (Result<void> read = each_rows(*files.tensors, *files.tensors->find(piece.name), write);
+    if (Result<void> read = read_adapter_slice(files, config, paths[i], type,
+                                               whole_slice(type.shape.dims()), *buffer);
         !read)
       return read.failure();
+    leaves[i] = make_concrete(type, buffer);
+    adapter.buffers.push_back(std::move(buffer));
   }
   adapter.arrays = tree_unflatten(types, leaves);
   return adapter;

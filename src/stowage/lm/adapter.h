@@ -12,6 +12,7 @@
 #include "stowage/io/hf_config.h"
 #include "stowage/io/peft_files.h"
 #include "stowage/io/safetensors.h"
+#include "stowage/io/tensor_slice.h"
 #include "stowage/io/weights.h"
 #include "stowage/lm/peft_targets.h"
 #include "stowage/nn/lora.h"
@@ -44,6 +45,12 @@ struct Adapter {
   nn::Lora arrays;                       ///< f32.
   std::vector<DeviceBufferPtr> buffers;  ///< One a leaf of `arrays`.
 };
+/// Reads a slice of one leaf of types() by its path ("layers/wq/a") into a buffer of its bytes,
+/// row-major. `type` is the whole leaf's, f32 or bf16. Holds pieces of 1 MiB beside the buffer.
+/// Errors: the system's; DiskError.
+Result<void> read_adapter_slice(const AdapterFiles& files, const HfConfig& config,
+                                const std::string& leaf, const ArrayType& type,
+                                const TensorSlice& slice, DeviceBuffer& buffer);
 /// Reads the arrays, each layer at its place and padded with zeros to the greatest rank.
 /// Errors: the system's; CapacityError.
 Result<Adapter> load_adapter(const AdapterFiles& files, const HfConfig& config,

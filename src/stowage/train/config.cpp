@@ -322,12 +322,16 @@ Result<TrainConfig> Loader::finish() {
   if (config_.data.path.empty() && !config_.model.is_from_files())
     config_.data.path = default_data_path();
   if (config_.optimizer.total_steps == 0) config_.optimizer.total_steps = config_.train.steps;
+  if (config_.eval.patience > 0 && !places_.contains("eval.keep_best")) config_.eval.keep_best = true;
   if (Result<void> fits = check_scopes(); !fits) return fits.failure();
   if (Result<void> fits = check_optimizer(); !fits) return fits.failure();
   if (Result<void> fits = check_model(); !fits) return fits.failure();
   const auto named = [&](std::string_view name) { return with_place(name); };
   if (config_.eval.patience > 0 && config_.eval.every == 0)
     return fail("{} has no effect with {}", with_place("eval.patience"), with_place("eval.every"));
+  if (config_.eval.keep_best && config_.eval.every == 0)
+    return fail("{} has no effect with {}: the last weights alone are evaluated",
+                with_place("eval.keep_best"), with_place("eval.every"));
   if (Result<void> fits = check_sizes(config_, named); !fits) return fits.failure();
   if (Result<void> fits = check_sizes(for_evaluation(config_), named); !fits) return fits.failure();
   if (Result<void> fits = check_mesh(); !fits) return fits.failure();

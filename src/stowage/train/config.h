@@ -60,6 +60,8 @@ struct TrainConfig {
     int64_t seq = 0;       ///< 0: as data.seq.
     std::string data;      ///< A JSONL file; empty: what data.path holds out.
     int64_t patience = 0;  ///< Evaluations without a better loss after which a run stops; 0: none.
+    /// Whether the checkpoint of the best evaluation stays. Once loaded true with patience, unless set.
+    bool keep_best = false;
   } eval;
   struct Optimizer {
     std::string name = "adamw";

@@ -9,6 +9,7 @@
 #include "stowage/core/sums.h"
 #include "stowage/nn/decoder_axes.h"
 #include "stowage/train/data.h"
+#include "stowage/train/dtypes.h"
 #include "stowage/train/mesh.h"
 
 namespace stow {
@@ -82,7 +83,10 @@ class DecoderModel : public TrainModel {
   explicit DecoderModel(const TrainConfig& config)
       : config_(config), decoder_(decoder_config(config)) {}
 
-  NamedArrays parameters() const override { return named_arrays(nn::decoder_abstract(decoder_)); }
+  NamedArrays parameters() const override {
+    return named_arrays(
+        nn::decoder_abstract(decoder_, dtype_policy(config_.train.compute).params));
+  }
   std::vector<WeightAxis> axes_of(std::string_view path) const override {
     return weight_axes(decoder_, path);
   }
@@ -159,7 +163,7 @@ nn::DecoderConfig decoder_config(const TrainConfig& config) {
   c.kv_heads = m.kv_heads;
   c.ffn = m.ffn;
   c.tied = m.tied;
-  c.compute = config.train.compute == "bf16" ? DType::kBF16 : DType::kF32;
+  c.compute = dtype_policy(config.train.compute).compute;
   c.loss_chunk = config.train.loss_chunk;
   c.vocab_block = config.train.vocab_block;
   return c;

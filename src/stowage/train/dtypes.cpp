@@ -4,8 +4,12 @@
 #include <map>
 #include <string_view>
 
+#include <fmt/format.h>
+
 namespace stow {
 namespace {
+
+constexpr std::string_view kBF16Params = "p=bf16,c=";
 
 Result<std::string> parse_dtype(const std::string& text) {
   if (text == "f32" || text == "float32" || text == "full") return std::string("f32");
@@ -42,13 +46,18 @@ Result<std::string> parse_compute_dtype(const std::string& text) {
     const auto found = dtypes.find(name);
     return found == dtypes.end() ? std::string("f32") : found->second;
   };
-  if (of("params") != "f32")
-    return fail("p={} is not there: weights are trained in f32; write p=f32 (what takes less memory "
-                "is optimizer.moments, and weights on the host or disk)",
-                of("params"));
   if (of("output") != "f32")
     return fail("o={} is not there: the loss is computed in f32; write o=f32", of("output"));
-  return of("compute");
+  if (of("params") == "f32") return of("compute");
+  return fmt::format("{}{},o=f32", kBF16Params, of("compute"));
+}
+
+DTypePolicy dtype_policy(const std::string& compute) {
+  const bool has_params = compute.starts_with(kBF16Params);
+  const std::string_view products =
+      std::string_view(compute).substr(has_params ? kBF16Params.size() : 0);
+  return {has_params ? DType::kBF16 : DType::kF32,
+          products.starts_with("bf16") ? DType::kBF16 : DType::kF32};
 }
 
 }  // namespace stow

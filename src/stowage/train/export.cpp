@@ -33,7 +33,20 @@ struct Opened {
   std::string prefix() const { return what.is_ema ? "ema/" : "model/"; }
 };
 
-Result<Opened> open(const std::string& where) {
+// The best checkpoint that the one at `path` names.
+Result<std::string> best_of(const std::string& path) {
+  const Result<CheckpointMeta> meta = read_checkpoint_meta(path);
+  if (!meta) return meta.failure();
+  const Json* step = meta->extra.find("best_step");
+  if (!step || !step->as_int() || *step->as_int() < 0)
+    return fail("{}: names no best checkpoint: expected that of a run with eval.keep_best = true that "
+                "has been evaluated",
+                path);
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  return checkpoint_path(folder.empty() ? "." : folder.string(), *step->as_int());
+}
+
+Result<Opened> open(const std::string& where, WhichCheckpoint which) {
   std::string path = where;
   std::error_code error;
   if (!std::filesystem::exists(where, error)) return fail("{}: no such file or folder", where);
@@ -42,6 +55,11 @@ Result<Opened> open(const std::string& where) {
     if (!latest) return latest.failure();
     if (!*latest) return fail("{}: there is no checkpoint in it", where);
     path = (*latest)->path;
+  }
+  if (which == WhichCheckpoint::kBest) {
+    Result<std::string> best = best_of(path);
+    if (!best) return best.failure();
+    path = std::move(*best);
   }
   Result<Checkpoint> checkpoint = Checkpoint::open(path);
   if (!checkpoint) return checkpoint.failure();
@@ -53,7 +71,7 @@ Result<Opened> open(const std::string& where) {
                 "exported", path);
   Result<HfConfig> parsed = HfConfig::from_json(*config, path);
   if (!parsed) return parsed.failure();
-  Opened opened{std::move(*checkpoint), {path, 0, false}, *model_path->as_string(),
+  Opened opened{std::move(*checkpoint), {path, 0, false, *model_path->as_string()}, *model_path->as_string(),
                 std::move(*parsed), {}, DType::kF32, {}};
   if (const Json* dtype = record->find("dtype"); dtype && dtype->as_string())
     opened.dtype = parse_dtype(*dtype->as_string()).value_or(DType::kF32);
@@ -70,14 +88,15 @@ Result<Opened> open(const std::string& where) {
   return opened;
 }
 
-// The tensor of a leaf, f32 of that shape.
-Result<void> check_leaf(const Opened& from, const std::string& name, const ArrayType& type) {
+// The dtype of a leaf's tensor, f32 or bf16, of that type's shape.
+Result<DType> dtype_of_leaf(const Opened& from, const std::string& name, const ArrayType& type) {
   const TensorInfo* tensor = from.checkpoint.find(name);
   if (!tensor) return fail("{}: no tensor '{}'", from.what.checkpoint, name);
-  if (tensor->dtype != type.dtype || tensor->shape != type.shape.dims())
-    return fail("{}: '{}' is {}, expected {}", from.what.checkpoint, name,
+  const bool is_held = tensor->dtype == DType::kF32 || tensor->dtype == DType::kBF16;
+  if (!is_held || tensor->shape != type.shape.dims())
+    return fail("{}: '{}' is {}, expected {} or bf16", from.what.checkpoint, name,
                 tensor_type(tensor->dtype, tensor->shape), to_string(type));
-  return {};
+  return tensor->dtype;
 }
 
 Result<void> write_adapter(const Opened& from, const std::string& folder) {
@@ -90,12 +109,13 @@ Result<void> write_adapter(const Opened& from, const std::string& folder) {
   for (size_t i = 0; i < leaves.size(); ++i) {
     const ArrayType type = leaves[i].type();
     const std::string name = from.prefix() + paths[i];
-    if (Result<void> good = check_leaf(from, name, type); !good) return good;
+    const Result<DType> held = dtype_of_leaf(from, name, type);
+    if (!held) return held.failure();
     DeviceBufferPtr buffer = Device::cpu()->allocate(type.bytes());
-    if (Result<void> read = from.checkpoint.read(
-            name, std::span(buffer->data(), static_cast<size_t>(type.bytes())));
-        !read)
-      return read;
+    const std::span<std::byte> wide(buffer->data(), static_cast<size_t>(type.bytes()));
+    std::vector<std::byte> stored(static_cast<size_t>(type.elems() * dtype_bytes(*held)));
+    if (Result<void> read = from.checkpoint.read(name, stored); !read) return read;
+    convert_floats(*held, stored, DType::kF32, wide);
     leaves[i] = make_concrete(type, std::move(buffer));
   }
   return lm::save_adapter(tree_unflatten(types, leaves), plan->lora, from.config, folder,
@@ -112,23 +132,26 @@ Result<void> check_apart(const Opened& from, const std::string& folder) {
   return {};
 }
 
-// As the dtype of files: what `tensor` reads is f32.
+// A tensor in the dtype of a file.
 TensorBytes converted(TensorBytes tensor, DType dtype) {
-  if (dtype == DType::kF32) return tensor;
+  if (dtype == tensor.dtype) return tensor;
   TensorBytes made{tensor.name, dtype, tensor.shape, {}, {}};
-  made.read = [read = tensor.read, dtype](int64_t offset, std::span<std::byte> out) {
-    const auto ratio = static_cast<size_t>(dtype_bytes(DType::kF32) / dtype_bytes(dtype));
-    std::vector<std::byte> wide(out.size() * ratio);
-    read(offset * static_cast<int64_t>(ratio), wide);
-    convert_floats(DType::kF32, wide, dtype, out);
+  made.read = [read = tensor.read, from = tensor.dtype, dtype](int64_t offset,
+                                                               std::span<std::byte> out) {
+    const int64_t first = offset / dtype_bytes(dtype);
+    const int64_t n = static_cast<int64_t>(out.size()) / dtype_bytes(dtype);
+    std::vector<std::byte> stored(static_cast<size_t>(n * dtype_bytes(from)));
+    read(first * dtype_bytes(from), stored);
+    convert_floats(from, stored, dtype, out);
   };
   return made;
 }
 
 }  // namespace
 
-Result<Exported> export_adapter(const std::string& checkpoint, const std::string& folder) {
-  Result<Opened> from = open(checkpoint);
+Result<Exported> export_adapter(const std::string& checkpoint, const std::string& folder,
+                                WhichCheckpoint which) {
+  Result<Opened> from = open(checkpoint, which);
   if (!from) return from.failure();
   if (!from->adapter)
     return fail("{}: has no adapter: all weights were trained; --model writes them",
@@ -139,8 +162,8 @@ Result<Exported> export_adapter(const std::string& checkpoint, const std::string
 }
 
 Result<Exported> export_model(const std::string& checkpoint, const std::string& folder,
-                              std::optional<DType> dtype) {
-  Result<Opened> from = open(checkpoint);
+                              std::optional<DType> dtype, WhichCheckpoint which) {
+  Result<Opened> from = open(checkpoint, which);
   if (!from) return from.failure();
   if (Result<void> apart = check_apart(*from, folder); !apart) return apart.failure();
   std::error_code error;
@@ -188,13 +211,16 @@ Result<Exported> export_model(const std::string& checkpoint, const std::string& 
   std::vector<TensorBytes> tensors;
   for (size_t i = 0; i < leaves.size(); ++i) {
     const std::string name = from->prefix() + paths[i];
-    if (Result<void> good = check_leaf(*from, name, leaves[i].type()); !good) return good.failure();
+    ArrayType type = leaves[i].type();
+    const Result<DType> held = dtype_of_leaf(*from, name, type);
+    if (!held) return held.failure();
+    type.dtype = *held;
     const auto read = [&from, name](int64_t offset, std::span<std::byte> out) {
       if (Result<void> got = from->checkpoint.read_part(name, offset, out); !got)
         throw std::runtime_error(got.error());
     };
-    for (TensorBytes& tensor : lm::weight_tensors(paths[i], leaves[i].type(), read))
-      tensors.push_back(converted(std::move(tensor), dtype.value_or(DType::kF32)));
+    for (TensorBytes& tensor : lm::weight_tensors(paths[i], type, read))
+      tensors.push_back(converted(std::move(tensor), dtype.value_or(*held)));
   }
   if (Result<void> written = write_hf_folder(folder, from->config, tensors); !written)
     return written.failure();

@@ -19,8 +19,10 @@
 #include "stowage/lm/model.h"
 #include "stowage/train/data.h"
 #include "stowage/train/dataset.h"
+#include "stowage/train/dtypes.h"
 #include "stowage/train/decoder_model.h"
 #include "stowage/train/mesh.h"
+#include "stowage/train/step.h"
 
 namespace stow {
 namespace {
@@ -169,27 +171,10 @@ class FileWeights : public ModelWeights {
     const ArrayType& type = parameters_.arrays[i].type();
     if (!has_adapter_)
       return lm::read_weight_slice(*files_->model.weights, parameters_.names[i], type, slice, buffer);
-    if (!adapter_) {
-      Result<lm::Adapter> loaded =
-          lm::load_adapter(*files_->adapter, files_->model.config, Device::cpu());
-      if (!loaded) return loaded.failure();
-      adapter_ = std::move(*loaded);
-    }
-    const DeviceBuffer& whole = *adapter_->buffers[i];
-    const auto from_whole = [&](int64_t offset, std::span<std::byte> out) -> Result<void> {
-      whole.read(offset, out);
-      return {};
-    };
-    std::vector<std::byte> part(static_cast<size_t>(buffer.bytes()));
-    if (Result<void> read = read_common(from_whole, whole_slice(type.shape.dims()), 0, slice,
-                                        dtype_bytes(type.dtype), part);
-        !read)
-      return read;
-    buffer.write(0, part);
-    return {};
+    return lm::read_adapter_slice(*files_->adapter, files_->model.config, parameters_.names[i], type,
+                                  slice, buffer);
   }
   Result<void> read_frozen(size_t i, const TensorSlice& slice, DeviceBuffer& buffer) override {
-    adapter_.reset();
     const ArrayType& type = frozen_.arrays[i].type();
     if (i != n_digested_ || slice != whole_slice(type.shape.dims()))
       return lm::read_weight_slice(*files_->model.weights, frozen_.names[i], type, slice, buffer);
@@ -211,7 +196,6 @@ class FileWeights : public ModelWeights {
   FilesPtr files_;
   NamedArrays parameters_, frozen_;
   bool has_adapter_;
-  std::optional<lm::Adapter> adapter_;
   Digest digest_;
   size_t n_digested_ = 0;  // Frozen arrays that were read whole, in order.
 };
@@ -221,9 +205,8 @@ class FinetuneModel : public TrainModel {
   FinetuneModel(FilesPtr files, const TrainConfig& config)
       : files_(std::move(files)),
         config_(config),
-        decoder_(lm::decoder_config(files_->model.config, config.train.compute == "bf16"
-                                                              ? DType::kBF16
-                                                              : DType::kF32)) {
+        dtypes_(dtype_policy(config.train.compute)),
+        decoder_(lm::decoder_config(files_->model.config, dtypes_.compute)) {
     decoder_.loss_chunk = config.train.loss_chunk;
     if (!config.lora.is_used()) return;
     if (files_->adapter) {
@@ -243,8 +226,8 @@ class FinetuneModel : public TrainModel {
   }
 
   NamedArrays parameters() const override {
-    return lora_ ? named_arrays(nn::lora_abstract(decoder_, *lora_))
-                 : named_arrays(nn::decoder_abstract(decoder_));
+    return lora_ ? in_dtype(named_arrays(nn::lora_abstract(decoder_, *lora_)), dtypes_.params)
+                 : named_arrays(nn::decoder_abstract(decoder_, dtypes_.params));
   }
   NamedArrays frozen() const override {
     return lora_ ? named_arrays(nn::decoder_abstract(decoder_, frozen_dtype())) : NamedArrays();
@@ -327,7 +310,7 @@ class FinetuneModel : public TrainModel {
     sizes.layers = decoder_.layers;
     sizes.width = decoder_.dim;
     // Dropout draws for all tokens at once; gradients of bf16 adapters are rounded once a chunk.
-    const bool is_bf16 = decoder_.compute == DType::kBF16;
+    const bool is_bf16 = decoder_.compute == DType::kBF16 || dtypes_.params == DType::kBF16;
     sizes.ffn = dropout() > 0 || is_bf16 ? 0 : decoder_.ffn;
     sizes.vocab = decoder_.vocab;
     for (const Array& a : frozen().arrays) sizes.frozen_bytes += a.type().bytes();
@@ -337,6 +320,9 @@ class FinetuneModel : public TrainModel {
   std::vector<ModelChange> changes() const override {
     if (!lora_ && config_.train.compute == "f32")
       return {{"--set lora.rank=16", [](TrainConfig& c) { c.lora.rank = 16; }}};
+    // Also what a quantised file holds, which is read as f32.
+    if (lora_ && frozen_dtype() == DType::kF32)
+      return {{"--set model.dtype=bf16", [](TrainConfig& c) { c.model.dtype = "bf16"; }}};
     return {};
   }
   std::string loss_unit() const override { return "nats a target"; }
@@ -348,7 +334,7 @@ class FinetuneModel : public TrainModel {
   Json record() const override {
     std::error_code ignored;
     return Json::object({{"path", std::filesystem::absolute(files_->model.path, ignored).string()},
-                         {"dtype", dtype_name(lora_ ? frozen_dtype() : DType::kF32)},
+                         {"dtype", dtype_name(lora_ ? frozen_dtype() : dtypes_.params)},
                          {"config", files_->model.config.to_json()},
                          {"adapter", peft_ ? peft_of_record() : Json()}});
   }
@@ -416,6 +402,7 @@ class FinetuneModel : public TrainModel {
 
   FilesPtr files_;
   TrainConfig config_;
+  DTypePolicy dtypes_;
   nn::DecoderConfig decoder_;
   std::optional<nn::LoraConfig> lora_;
   std::optional<PeftConfig> peft_;
@@ -452,13 +439,17 @@ Result<ModelFactory> model_factory(TrainConfig& config) {
       if (Result<void> good = check(one); !good) return good.failure();
     }
   }
-  if (!holds_out(config))
+  if (!holds_out(config) && !config.data.path.empty()) {
+    const auto has_no_effect = [](std::string_view key, const auto& value) {
+      return fail("{} = {} has no effect: nothing is held out; set eval.data or data.valid_fraction", key,
+                  value);
+    };
     for (const auto& [key, value] : {std::pair<const char*, int64_t>("eval.batch", config.eval.batch),
                                      {"eval.seq", config.eval.seq},
                                      {"eval.patience", config.eval.patience}})
-      if (value > 0 && !config.data.path.empty())
-        return fail("{} = {} has no effect: nothing is held out; set eval.data or data.valid_fraction",
-                    key, value);
+      if (value > 0) return has_no_effect(key, value);
+    if (config.eval.keep_best) return has_no_effect("eval.keep_best", true);
+  }
   if (config.data.valid_fraction > 0 && has_file(config, "valid.jsonl"))
     return fail("data.valid_fraction = {} has no effect: {} has a valid.jsonl",
                 config.data.valid_fraction, config.data.path);

@@ -127,7 +127,7 @@ Job::Job(const TrainConfig& config, TargetPtr target, ModelFactory factory,
     trace_error("optimizer.name = muon has nothing to take with optimizer.freeze = {}: it takes the "
                 "layers' matrices",
                 config.optimizer.freeze);
-  state.optimizer = optimizer.transformation.init(state.model);
+  state.optimizer = optimizer.transformation.init(widened(state.model));
   // Places that nothing would go to.
   const auto is_away = [](const std::string& place) { return place != "auto" && place != "device"; };
   const std::vector<Array> moments = tree_leaves(state.optimizer);
@@ -146,7 +146,7 @@ Job::Job(const TrainConfig& config, TargetPtr target, ModelFactory factory,
                 "head is rounded once a chunk",
                 config.train.compute);
   n_model_leaves_ = tree_leaves(state.model).size();
-  if (config.train.ema > 0) state.ema = state.model;
+  if (config.train.ema > 0) state.ema = widened(state.model);
   const NamedArrays frozen = model_->frozen();
   for (size_t i = 0; i < frozen.arrays.size(); ++i)
     frozen_.push_back({frozen.names[i], frozen.arrays[i].type(),
@@ -243,7 +243,8 @@ Job::Traced& Job::traced(const Placement& placement) const {
              }).lower(state.model).graph();
   else
     t.init = jit([&](const Array& key) {
-               return put_like(first_state(config_, model_->init(key)), state);
+               const NamedArrays made = in_dtypes_of(model_->init(key), model_->parameters());
+               return put_like(first_state(config_, made), state);
              }).lower(Array::abstract(Shape{2}, DType::kU32)).graph();
   const NamedArrays& evaluated = first == 0 ? state.model : state.ema;
   if (model_->evaluates())

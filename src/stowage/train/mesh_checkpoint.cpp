@@ -10,7 +10,6 @@
 
 #include <fmt/format.h>
 
-#include "stowage/io/checkpoint_names.h"
 #include "stowage/io/sharded_save.h"
 #include "stowage/session/buffer_file.h"
 
@@ -100,16 +99,10 @@ std::string text_of(std::span<const int64_t> words) {
   return {text, ::strnlen(text, words.size_bytes())};
 }
 
-std::string json_path(const std::string& folder, int64_t step) {
-  const CheckpointFileName name = {
-      .step = step, .is_json = true, .tag = {}, .rank = {}, .is_temporary = false};
-  return folder + "/" + name.text();
-}
-
 Result<std::string> save_in_parts(const std::string& folder, const CheckpointMeta& meta,
                                   std::span<const StateLeaf> leaves,
                                   const std::vector<std::vector<Part>>& parts, Positions& positions,
-                                  int keep) {
+                                  const Retention& keep) {
   constexpr std::string_view kLabel = "saving a checkpoint";
   SaveTicket ticket{.step = meta.step, .n_processes = positions.n_processes()};
   SaveReceipt receipt;
@@ -145,7 +138,7 @@ Result<std::string> save_in_parts(const std::string& folder, const CheckpointMet
     return path ? Result<void>() : path.failure();
   };
   if (Result<void> all = work_together(positions, kLabel, finish); !all) return all.failure();
-  return json_path(folder, meta.step);
+  return checkpoint_path(folder, meta.step);
 }
 
 }  // namespace
@@ -213,7 +206,7 @@ Result<std::optional<CheckpointName>> latest_checkpoint_of_all(const std::string
   if (!step) return step.failure();
   if (step->empty()) return std::optional<CheckpointName>();
   const int64_t number = std::stoll(*step);
-  return std::optional<CheckpointName>({number, json_path(folder, number)});
+  return std::optional<CheckpointName>({number, checkpoint_path(folder, number)});
 }
 
 Result<Checkpoint> open_checkpoint(const std::string& path, const CheckpointNeeds& needs,
@@ -266,7 +259,7 @@ Result<PositionBuffers> read_state(const Checkpoint& checkpoint, std::span<const
 
 Result<std::string> save_state(const std::string& folder, const CheckpointMeta& meta,
                                std::span<const StateLeaf> leaves, const PositionBuffers& state,
-                               Positions& positions, int keep) {
+                               Positions& positions, const Retention& keep) {
   const MeshShape& mesh = positions.mesh();
   std::vector<int32_t> processes;
   for (int64_t position = 0; position < mesh.size(); ++position)

@@ -59,6 +59,6 @@ Result<PositionBuffers> read_state(const Checkpoint& checkpoint, std::span<const
 /// save, on all processes if on one; CommunicationError, DiskError.
 Result<std::string> save_state(const std::string& folder, const CheckpointMeta& meta,
                                std::span<const StateLeaf> leaves, const PositionBuffers& state,
-                               Positions& positions, int keep);
+                               Positions& positions, const Retention& keep);
 
 }  // namespace stow

@@ -144,7 +144,8 @@ Result<std::vector<DeviceBufferPtr>> read_arrays(
 class TrainModel {
  public:
   virtual ~TrainModel() = default;
-  /// The trained parameters, abstract, on the device.
+  /// The trained parameters, abstract, on the device, f32 or the dtype that train.compute gives them
+  /// (train/dtypes.h).
   virtual NamedArrays parameters() const = 0;
   /// Weights that are read and never trained, abstract, on the device, in the dtypes in which they are
   /// held. They have neither gradients nor moments and stand in no checkpoint.

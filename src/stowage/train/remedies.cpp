@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <bit>
 #include <functional>
+#include <optional>
 #include <span>
 
 #include <fmt/format.h>
@@ -9,6 +10,7 @@
 #include "stowage/base/in_order.h"
 #include "stowage/base/progress.h"
 #include "stowage/core/sums.h"
+#include "stowage/train/dtypes.h"
 #include "stowage/train/fit.h"
 
 namespace stow {
@@ -139,7 +141,10 @@ std::vector<Remedy> plan_remedies(const Job& asked_for, const Choice& choice,
       return false;
     }
   };
-  const Job job(open, asked_for.target(), factory);
+  // Where nothing is asked for, that job is the same, with what it has traced and planned.
+  std::optional<Job> free_job;
+  if (config.memory != open.memory) free_job.emplace(open, asked_for.target(), factory);
+  const Job& job = free_job ? *free_job : asked_for;
   std::vector<std::pair<BytesByKind, Placement>> tried;
   TooMuch too_much(open, budgets);
   std::vector<Placement> ladder = placement_ladder(open, sizes);
@@ -227,6 +232,12 @@ std::vector<Remedy> plan_remedies(const Job& asked_for, const Choice& choice,
   }
   if (config.train.compute == "f32")
     change("--set train.compute=bf16", [](TrainConfig& c) { c.train.compute = "bf16"; });
+  // Weights of bf16, where they and their gradients are much of the bytes.
+  if (const DTypePolicy dtypes = dtype_policy(config.train.compute);
+      dtypes.params == DType::kF32 && !config.lora.is_used()) {
+    const std::string policy = "p=bf16,c=bf16,o=f32";
+    change("--set train.compute=" + policy, [&](TrainConfig& c) { c.train.compute = policy; });
+  }
   for (auto& changed : loss_changes(config, sizes)) changes.push_back(std::move(changed));
   // The best of those placements, with the feed-forward blocks either way; none where the change
   // leaves nothing of what the configuration asks for, as a tied head that is frozen by name.

@@ -8,15 +8,42 @@
 #include "stowage/api/memory.h"
 #include "stowage/api/scan.h"
 #include "stowage/api/shaping.h"
+#include "stowage/optim/moments.h"
 #include "stowage/train/optimizer.h"
 
 namespace stow {
 
+namespace {
+
+Array as(const Array& a, DType dtype) {
+  if (a.dtype() == dtype) return a;
+  return a.is_abstract() ? Array::abstract(a.shape(), dtype) : a.astype(dtype);
+}
+
+DType wide_dtype(const Array& a) {
+  return a.dtype() == DType::kBF16 ? DType::kF32 : a.dtype();
+}
+
+}  // namespace
+
+NamedArrays in_dtype(const NamedArrays& arrays, DType dtype) {
+  return tree_map([&](const Array& a) { return is_float(a.dtype()) ? as(a, dtype) : a; }, arrays);
+}
+
+NamedArrays widened(const NamedArrays& arrays) {
+  return tree_map([](const Array& a) { return as(a, wide_dtype(a)); }, arrays);
+}
+
+NamedArrays in_dtypes_of(const NamedArrays& arrays, const NamedArrays& like) {
+  return tree_map([](const Array& a, const Array& b) { return as(a, b.dtype()); }, arrays, like);
+}
+
 TrainState first_state(const TrainConfig& config, const NamedArrays& parameters) {
   TrainState state;
   state.model = parameters;
-  state.optimizer = optimizer_of(config.optimizer).transformation.init(parameters);
-  if (config.train.ema > 0) state.ema = parameters;
+  const NamedArrays wide = widened(parameters);
+  state.optimizer = optimizer_of(config.optimizer).transformation.init(wide);
+  if (config.train.ema > 0) state.ema = wide;
   return state;
 }
 
@@ -70,15 +97,34 @@ LossAndGradients loss_and_gradients(const TrainConfig& config, const TrainModel&
         [&](const NamedArrays& p) { return model.loss({p, frozen}, one.arrays, form.loss); },
         {.on_device = true})(state.model);
     const NamedArrays before = device_put(sum.gradients, MemoryKind::kDevice);
-    NamedArrays after = made;
+    NamedArrays after = widened(made);
     for (size_t i = 0; i < after.arrays.size(); ++i)
       after.arrays[i] = before.arrays[i] + after.arrays[i] * one.share;
     return std::pair(LossAndGradients{sum.loss + loss * one.share, device_put(after, form.gradients)}, None{});
   };
   const NamedArrays none = tree_map(
-      [&](const Array& p) { return device_put(zeros(p.shape(), p.dtype()), form.gradients); },
+      [&](const Array& p) { return device_put(zeros(p.shape(), wide_dtype(p)), form.gradients); },
       state.model);
   return scan(add, LossAndGradients{zeros({}), none}, Microbatch{batch, shares}).first;
+}
+
+// Parameters in the dtypes that they are held in. Where that is bf16 they are rounded up or down with
+// probabilities that make the mean exact, so that updates far below a weight's last digit add up.
+NamedArrays rounded(const NamedArrays& updated, const NamedArrays& held, const NamedArrays& updates,
+                    const Array& count) {
+  NamedArrays result = updated;
+  for (size_t i = 0; i < held.arrays.size(); ++i) {
+    if (held.arrays[i].dtype() != DType::kBF16) continue;
+    if (updates.arrays[i].empty()) {  // the parameter is left alone
+      result.arrays[i] = held.arrays[i];
+      continue;
+    }
+    const Scope scope(held.names[i]);
+    const Array salt = optim::rounding_salt(count, "params/" + held.names[i]);
+    const Array& wide = updated.arrays[i];
+    result.arrays[i] = optim::round_to_bf16(wide, optim::rounding_bits(salt, wide));
+  }
+  return result;
 }
 
 // The average after an update: decay * before + (1 - decay) * the parameters. Empty where none is kept.
@@ -86,7 +132,7 @@ NamedArrays next_ema(const TrainConfig& config, const NamedArrays& before, const
   NamedArrays ema = device_put(before, MemoryKind::kDevice);
   for (size_t i = 0; i < ema.arrays.size(); ++i) {
     const Array& old = ema.arrays[i];
-    ema.arrays[i] = old + (updated.arrays[i] - old) * (1.0 - config.train.ema);
+    ema.arrays[i] = old + (as(updated.arrays[i], old.dtype()) - old) * (1.0 - config.train.ema);
   }
   return ema;
 }
@@ -99,10 +145,12 @@ StepResult train_step(const TrainConfig& config, const TrainModel& model, const 
   const Optimizer optimizer = optimizer_of(config.optimizer);
   // What lies elsewhere is moved for the update, and back; a pass makes tiles of that.
   const NamedArrays parameters = device_put(state.model, MemoryKind::kDevice);
-  const NamedArrays gradients = device_put(grads, MemoryKind::kDevice);
+  const NamedArrays gradients = widened(device_put(grads, MemoryKind::kDevice));
+  const NamedArrays wide = widened(parameters);
   const optim::OptState before = device_put(state.optimizer, MemoryKind::kDevice);
-  const auto [updates, next] = optimizer.transformation.update(gradients, before, parameters);
-  const NamedArrays updated = optim::apply_updates(parameters, updates);
+  const auto [updates, next] = optimizer.transformation.update(gradients, before, wide);
+  const NamedArrays updated = rounded(optim::apply_updates(wide, updates), parameters, updates,
+                                      before.at("schedule/count"));
   return {put_like({updated, next, next_ema(config, state.ema, updated)}, state),
           loss,
           optim::global_norm(optimizer.trained(gradients)),

@@ -19,7 +19,14 @@ struct TrainState {
 };
 STOW_TREE(TrainState, model, optimizer, ema);
 
-/// The state that training begins with, of its parameters.
+/// Arrays in a dtype; those that have it, and those that are no floats, as they are. Abstract ones stay so.
+NamedArrays in_dtype(const NamedArrays& arrays, DType dtype);
+/// Arrays of bf16 as f32, all others as they are: what updates are computed in.
+NamedArrays widened(const NamedArrays& arrays);
+/// Arrays in the dtypes of those of `like`.
+NamedArrays in_dtypes_of(const NamedArrays& arrays, const NamedArrays& like);
+/// The state that training begins with, of its parameters. Moments and the average are f32 whatever
+/// the parameters' dtype.
 TrainState first_state(const TrainConfig& config, const NamedArrays& parameters);
 /// What of it is not the parameters.
 struct RestOfState {

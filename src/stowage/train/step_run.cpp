@@ -116,7 +116,9 @@ Result<void> StepRun::make_state(const StepRunOptions& options) {
     if (!parameters) return parameters.failure();
     state_ = std::move(*parameters);
   } else if (options.weights_path.empty()) {
-    const Graph graph = jit([&](const Array& key) { return model->init(key); })
+    const Graph graph = jit([&](const Array& key) {
+                          return in_dtypes_of(model->init(key), types);
+                        })
                             .lower(Array::abstract(Shape{2}, DType::kU32))
                             .graph();
     DeviceBufferPtr key = device_->allocate(8);

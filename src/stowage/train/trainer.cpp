@@ -161,16 +161,19 @@ class Run {
         status = not_finite("validation loss", *validation, step_);
       else if (validation && !is_known && is_evaluated_after(step_))
         note_validation(*validation);
-      if (status == 0) test_loss_ = evaluate(true);
+      else if (validation && !is_known)
+        note_best(*validation);
     }
     if (status == kStatusNotFinite) {
       if (Result<void> written = write_summary("not finite"); !written) return written.failure();
       return status;
     }
-    if (step_ > saved_step_ || saved_.empty())
+    if (step_ > saved_step_ || saved_.empty() || (best_ && best_->step != named_best_))
       if (Result<void> saved = save(); !saved) return saved.failure();
     if ((stops() & kLogLost) != 0) return log_lost();
     if (status == 0) {
+      if (Result<void> loaded = take_best(); !loaded) return loaded.failure();
+      test_loss_ = evaluate(true);
       Result<int> finished = finish(validation);
       if (!finished || *finished != kStatusInterrupted) return finished;
       status = *finished;
@@ -341,14 +344,7 @@ class Run {
     return text;
   }
 
-  Result<void> load() {
-    Result<std::optional<CheckpointName>> latest =
-        latest_checkpoint_of_all(config_.train.out, positions_);
-    if (!latest) return latest.failure();
-    if (!*latest) return fail("{}: no checkpoint to resume from", config_.train.out);
-    saved_ = (*latest)->path;
-    step_ = saved_step_ = (*latest)->step;
-    if (Result<void> loaded = load_frozen(); !loaded) return loaded;
+  CheckpointNeeds needs() const {
     CheckpointNeeds needs;
     for (const StateLeaf& leaf : job_.state())
       needs.tensors.push_back({leaf.name, leaf.type.dtype, leaf.type.shape.dims()});
@@ -357,7 +353,18 @@ class Run {
     if (config_.optimizer.total_steps == config_.train.steps)  // who wants more steps meets this
       needs.remedies = {{"optimizer.total_steps",
                          ", its train.steps; --set optimizer.total_steps={} keeps the schedule"}};
-    Result<Checkpoint> checkpoint = open_checkpoint((*latest)->path, needs, positions_);
+    return needs;
+  }
+
+  Result<void> load() {
+    Result<std::optional<CheckpointName>> latest =
+        latest_checkpoint_of_all(config_.train.out, positions_);
+    if (!latest) return latest.failure();
+    if (!*latest) return fail("{}: no checkpoint to resume from", config_.train.out);
+    saved_ = (*latest)->path;
+    step_ = saved_step_ = (*latest)->step;
+    if (Result<void> loaded = load_frozen(); !loaded) return loaded;
+    Result<Checkpoint> checkpoint = open_checkpoint((*latest)->path, needs(), positions_);
     if (!checkpoint) return checkpoint.failure();
     Result<PositionBuffers> state =
         read_state(*checkpoint, job_.state(), step_inputs(), positions_);
@@ -371,6 +378,7 @@ class Run {
       since_best_ = *since->as_int();
     if (const Json* at = checkpoint->meta().extra.find("evaluated_step"); at && at->as_int())
       evaluated_step_ = *at->as_int();
+    if (Result<void> found = find_best(checkpoint->meta().extra); !found) return found;
     say("resumed from {} at step {}\n", saved_, step_);
     if (step_ >= config_.train.steps)
       say("no step is left to do: train.steps is {}{}\n", config_.train.steps,
@@ -389,14 +397,21 @@ class Run {
       meta.extra.set("evaluations_since_best", since_best_);
       meta.extra.set("evaluated_step", evaluated_step_);
     }
-    Result<std::string> path = save_state(config_.train.out, meta, job_.state(), state_, positions_,
-                                          kKeptCheckpoints);
+    Retention keep = kKeptCheckpoints;
+    if (best_) {
+      meta.extra.set("best_step", best_->step);
+      meta.extra.set("best_step_loss", best_->loss);
+      keep.pinned_step = best_->step;
+    }
+    Result<std::string> path =
+        save_state(config_.train.out, meta, job_.state(), state_, positions_, keep);
     if (!path) {
       return fail("{}; the run stops at step {}, the last checkpoint is {}", path.error(), step_,
                   last_checkpoint());
     }
     saved_ = *path;
     saved_step_ = step_;
+    if (best_) named_best_ = best_->step;
     return {};
   }
 
@@ -477,7 +492,8 @@ class Run {
       if (!done || *done != 0) return done;
     }
     const int64_t save_every = config_.train.checkpoint_every;
-    if (save_every > 0 && step_ % save_every == 0 && step_ < config_.train.steps)
+    if (save_every > 0 && step_ % save_every == 0 && step_ < config_.train.steps &&
+        step_ > saved_step_)  // not one that an evaluation saved
       if (Result<void> saved = save(); !saved) return saved.failure();
     const int64_t stop = stops();
     if ((stop & kLogLost) != 0) return log_lost();
@@ -503,7 +519,8 @@ class Run {
               true);
           !written)
         return written.failure();
-    note_validation(*validation);
+    if (note_validation(*validation))
+      if (Result<void> saved = save(); !saved) return saved.failure();
     return 0;
   }
 
@@ -576,11 +593,52 @@ class Run {
     replay_errors_.push_back(std::abs(simulated_s / measured_s - 1));
   }
 
-  void note_validation(double loss) {
+  // Whether the weights are the best so far and their checkpoint is asked for.
+  bool note_validation(double loss) {
     since_best_ = loss < best_validation_ ? 0 : since_best_ + 1;
     best_validation_ = std::min(best_validation_, loss);
     last_validation_ = loss;
     evaluated_step_ = step_;
+    return note_best(loss);
+  }
+  bool note_best(double loss) {
+    if (!config_.eval.keep_best || (best_ && loss >= best_->loss)) return false;
+    best_ = Best{step_, loss};
+    return true;
+  }
+  // The best checkpoint that another one names, if it is still there.
+  Result<void> find_best(const Json& extra) {
+    const Json* step = extra.find("best_step");
+    const Json* loss = extra.find("best_step_loss");
+    if (!config_.eval.keep_best || !step || !step->as_int() || !loss || !loss->as_double()) return {};
+    if (*step->as_int() < 0 || *step->as_int() > step_)
+      return fail("{}: is damaged: its best step is {}", saved_, *step->as_int());
+    const std::string path = checkpoint_path(config_.train.out, *step->as_int());
+    const Result<std::string> is_there = text_of_first(
+        positions_, "the best checkpoint", [&]() -> Result<std::string> {
+          return std::string(file_exists(path) ? "there" : "");
+        });
+    if (!is_there) return is_there.failure();
+    if (is_there->empty())
+      say("{}, the best checkpoint, is not there any more: the next evaluation counts as the best\n",
+          path);
+    else
+      best_ = Best{named_best_ = *step->as_int(), *loss->as_double()};
+    return {};
+  }
+  // The weights that the run ends with, for the test and the sample: the best, once the last are saved.
+  Result<void> take_best() {
+    if (!best_ || best_->step == step_) return {};
+    positions_.drop_arenas();
+    state_.clear();
+    const std::string path = checkpoint_path(config_.train.out, best_->step);
+    Result<Checkpoint> checkpoint = open_checkpoint(path, needs(), positions_);
+    if (!checkpoint) return checkpoint.failure();
+    Result<PositionBuffers> state =
+        read_state(*checkpoint, job_.state(), step_inputs(), positions_);
+    if (!state) return state.failure();
+    state_ = std::move(*state);
+    return {};
   }
   bool is_out_of_patience() const {
     return config_.eval.patience > 0 && since_best_ >= config_.eval.patience;
@@ -702,6 +760,10 @@ class Run {
       say("stopped after step {}: {} evaluations without a lower loss than {:.4f} (eval.patience)\n",
           step_, since_best_, best_validation_);
     if (validation) say("validation loss {:.4f} {}\n", *validation, job_.model().loss_unit());
+    if (best_)
+      say("best: validation loss {:.4f} after step {}, in {}{}\n", best_->loss, best_->step,
+          checkpoint_path(config_.train.out, best_->step),
+          best_->step == step_ ? "" : "; what follows is of its weights");
     if (test_loss_) say("test loss {:.4f} {}\n", *test_loss_, job_.model().loss_unit());
     if (!text.empty()) say("sample:\n{}\n", printable(text));
     int64_t measured = 0;
@@ -774,6 +836,10 @@ class Run {
                       {"first_loss", has_steps ? Json(first_loss_) : Json()},
                       {"last_loss", has_steps ? Json(last_loss_) : Json()},
                       {"validation_loss", validation ? Json(*validation) : Json()},
+                      {"best_validation_loss", best_ ? Json(best_->loss) : Json()},
+                      {"best_step", best_ ? Json(best_->step) : Json()},
+                      {"best_checkpoint",
+                       best_ ? Json(checkpoint_path(config_.train.out, best_->step)) : Json()},
                       {"test_loss", test_loss_ ? Json(*test_loss_) : Json()},
                       {"predicted_peak_bytes", bytes_json(predicted)},
                       {"measured_peak_bytes", bytes_json(most)},
@@ -816,6 +882,12 @@ class Run {
   int64_t since_best_ = 0;  // Evaluations.
   int64_t evaluated_step_ = -1;  // The last whose evaluation counted.
   std::optional<double> last_validation_, test_loss_;
+  struct Best {
+    int64_t step = 0;
+    double loss = 0;
+  };
+  std::optional<Best> best_;  // The evaluation whose checkpoint stays (eval.keep_best).
+  int64_t named_best_ = -1;   // The best step that the last checkpoint names.
   int64_t step_ = 0, first_step_ = 0, saved_step_ = -1;
   RunRecorder recorder_;
   std::optional<HeldDirectory> held_;  // train.out

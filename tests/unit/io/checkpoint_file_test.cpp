@@ -198,6 +198,31 @@ TEST(CheckpointFile, AFullDiskLeavesThePreviousOne) {
   EXPECT_EQ(refusal(folder, 5, run.needs), "");
 }
 
+TEST(CheckpointFile, APinnedCheckpointStaysBesideTheNewest) {
+  const TemporaryFolder folder;
+  SmallRun run;
+  const auto steps = [&] {
+    std::vector<int64_t> all;
+    const std::vector<CheckpointName> names = list_checkpoints(folder.path()).value();
+    for (const CheckpointName& name : names) all.push_back(name.step);
+    return all;
+  };
+  const auto save = [&](int64_t step, std::optional<int64_t> pinned) {
+    run.meta.step = step;
+    ASSERT_TRUE(save_checkpoint(folder.path(), run.meta, run.tensors(), {2, pinned}).ok());
+  };
+  for (int64_t step = 1; step <= 5; ++step) save(step, step < 2 ? 1 : 2);
+  EXPECT_THAT(steps(), ElementsAre(2, 4, 5));
+  save(6, 4);
+  EXPECT_THAT(steps(), ElementsAre(4, 5, 6));
+  save(7, 7);
+  EXPECT_THAT(steps(), ElementsAre(6, 7));
+  save(8, 3);  // one that is not there
+  EXPECT_THAT(steps(), ElementsAre(7, 8));
+  EXPECT_EQ(refusal(folder, 7, run.needs), "");
+  EXPECT_EQ(read_checkpoint_meta(checkpoint_path(folder.path(), 8)).value().step, 8);
+}
+
 TEST(CheckpointFile, RefusesAFolderThatCannotBe) {
   const TemporaryFolder folder;
   write_bytes(folder / "file", "");

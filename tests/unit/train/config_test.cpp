@@ -51,7 +51,7 @@ TEST(Config, DefaultsAreTheDefaultJob) {
       all,
       "model.dim=128 model.layers=6 model.heads=4 model.kv_heads=2 model.ffn=344 "
       "model.vocab=256 model.tied=false data.batch=16 data.seq=128 data.accumulate=1 "
-      "eval.every=100 eval.patience=0 optimizer.name=adamw "
+      "eval.every=100 eval.patience=0 eval.keep_best=false optimizer.name=adamw "
       "optimizer.lr=0.003 optimizer.schedule=cosine "
       "optimizer.warmup=20 optimizer.weight_decay=0.1 optimizer.clip=1 optimizer.beta1=0.9 "
       "optimizer.beta2=0.95 optimizer.eps=1e-08 optimizer.nesterov=false "
@@ -102,7 +102,7 @@ TEST(Config, TomlRoundTripsEveryKey) {
       "model.path=some/model", "data.pack=true", "data.mask_prompt=false", "data.shuffle=false",
       "data.length_buckets=true", "data.too_long=drop", "eval.batch=6", "eval.seq=3"};
   const std::vector<std::string> common = {
-      "data.accumulate=2", "eval.patience=4", "train.ema=0.5", "memory.frozen=disk", "data.path=a \"b\"\\\t.txt", "data.batch=6",
+      "data.accumulate=2", "eval.patience=4", "eval.keep_best=true", "train.ema=0.5", "memory.frozen=disk", "data.path=a \"b\"\\\t.txt", "data.batch=6",
       "mesh.replica=2", "mesh.data=3", "mesh.model=3", "mesh.sequence=true",
       "mesh.parameters=sharded", "mesh.optimizer=replicated", "runtime.timeout=5", "runtime.reduce=native",
       "data.seq=6", "optimizer.lr=0.1", "optimizer.warmup=0", "optimizer.clip=0",
