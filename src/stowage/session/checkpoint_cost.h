@@ -12,7 +12,7 @@
 
 namespace stow {
 
-/// A sentence that names the checkpoints and the bytes, where recomputed values are a good part of the peak of
+/// A sentence that names the checkpoints and the bytes, where recomputed values are much of the peak of
 /// the device and keeping every value would have needed less; none else. `residuals` is the graph with
 /// its policies realised. `kept` makes the same program with every value kept, as a graph that can be
 /// lowered; it is called where the answer may depend on it alone. Programs that move arrays between
