@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Writes docs/benchmarks.md: the training step beside JAX and PyTorch, products beside oneDNN,
-attention beside PyTorch, and where the time of a step goes.
+"""Writes a machine's section of docs/benchmarks.md: the training step beside JAX and PyTorch, products beside
+oneDNN, attention beside PyTorch, and where the time of a step goes.
 
-  ./stowage bench tables [--rounds 2] [--steps 3] [--compile] [--compare FILE] [--isa avx2]     (some 20 minutes)
+  ./stowage bench tables [--machine NAME] [--rounds 2] [--steps 3] [--compile] [--compare FILE] [--isa avx2]
 
-Run from the root of a checkout that has been built, with ../shared/peers beside it. --compare takes
+It takes some 20 minutes. Run from the root of a checkout that has been built, with ../shared/peers beside it.
+--machine is the section's heading; a section of that name is replaced. --compare takes
 the output of a run of ../shared/peers/compare instead of making one. --compile adds compiled PyTorch to the
 peers. --isa avx2 holds everybody to that.
 """
@@ -129,7 +130,9 @@ def step_table(results):
                 continue
             yield (f"| {config} {dtype} | {who} | {r['tokens']} | {r['compile']:.2f} | {r['planned'] or '-'} |"
                    f" {r['process'] or '-'} | {r['losses']} |")
-    yield ""
+
+
+def verdict_table(results):
     yield ("| config | tokens/s, of the better peer | goal | met |"
            f" losses apart, of the farther peer (at most {APART:g}) | ready, times faster than JAX (at least {READY}) |")
     yield "|---|---|---|---|---|---|"
@@ -445,6 +448,8 @@ def main():
     ap = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     ap.add_argument("--rounds", default="2")
     ap.add_argument("--steps", default="3")
+    ap.add_argument("--machine", default=lscpu()["Model name"].strip() + (" held to AVX2" if is_held() else ""),
+                    help="the section's heading")
     ap.add_argument("--note", default="", help="a sentence on the state of the machine")
     ap.add_argument("--compare", type=pathlib.Path, help="output of a run of ../shared/peers/compare")
     ap.add_argument("--compile", action="store_true", help="adds compiled PyTorch to the peers")
@@ -461,7 +466,6 @@ def main():
                    "--rounds", o.rounds, "--steps", o.steps, *([] if o.compile else ["--no-compile"]), ok=(0, 1))
         (BUILD / "compare.txt").write_text(text)
     results = step_results(text)
-    has_compiled = any("torch compiled" in result for result in results.values())
     widened = [] if has_bf16() else ["", "bf16 beside f32, ours alone: there are no products of bf16 here.", "",
                                      *widened_table()]
     runs = all_measured()
@@ -472,51 +476,34 @@ def main():
     python = run("bash", "-c", 'echo "${STOW_PEERS:-$HOME/.cache/stowage-peers}/bin/python"').strip()
     attention = list(attention_table(python))
     versions = run(python, "-c", "import jax, torch; print('JAX', jax.__version__, 'and PyTorch', torch.__version__)")
-    page = [
-        "# Benchmarks", "",
-        "Made by `./stowage bench tables`; not edited by hand.", "",
+    page_section = [
         f"{machine()}; {versions.strip()}; {datetime.date.today()}; commit "
         f"{run('git', 'rev-parse', '--short', 'HEAD').strip()}. {o.note}".strip(), "",
-        "## The training step", "",
-        "The models of `data/bench`, trained by each from the same weights and tokens, turn about in one run of "
-        "`../shared/peers/compare`, so that a slow spell of the machine hits all; the best step of all rounds counts. "
-        "AdamW with weight decay 0.1, gradients clipped at 1. "
-        + ("PyTorch is run eager and compiled (torch.compile); the better of both counts. " if has_compiled else
-           "PyTorch is run eager; compiled PyTorch (torch.compile) is left out, `--compile` adds it. ")
-        + "JAX's memory is what XLA plans, ours what the plan "
-        "says and the run was measured to take; PyTorch's is its process. `vocab` computes its loss 256 tokens at a "
-        "time (`train.loss_chunk`).", "",
-        *step_table(results), *widened, "",
-        "## Memory", "",
-        "Our peak in MiB under each policy (and the time of the step against save_all, one thread, by processor "
-        "time), f32; then shares of JAX's plan. Predicted and measured are the same to the byte: the command fails "
-        "where they are not.", "",
-        *memory_table(results, runs), "",
-        "## Products", "",
-        "One thread, by processor time, beside oneDNN's matmul, alternating.", "",
-        *products, "",
-        "Few rows or columns, and batches of small products, f32:", "",
-        *small, "",
-        "## Attention", "",
-        "Heads of 64, causal; one thread, by processor time, beside PyTorch's scaled_dot_product_attention, "
-        "turn about.", "",
-        *attention, "",
-        "## Row programs", "",
-        "`./stowage bench rows`: what the compiler makes of everyday functions, over arrays far beyond the caches, by "
-        "processor time (of two threads by the clock), beside STREAM's triad and a loop over as much "
-        "memory read, updated and written, alternating. Bytes count each argument and result once. The stores of "
-        "triad and loop are ordinary ones: what they write fresh is read first, which is not counted. Ours are too, but "
-        "on AMD's processors for results larger than the last cache, which go past it. In cache: the rate of one thread "
-        "over so few rows that all lies in its second cache, where no memory holds it back. The embedding's rows "
-        "are read, and its gradient's updated, far apart; they have no goal.", "",
-        *rows, "", streamed_triad(rates), "",
-        "## Where the time goes", "",
-        "`./stowage profile` on one thread, by processor time, f32; each kernel at its fastest call. A row program "
-        "is named after its last op. Bytes count each operand once.",
-        *profile_tables(runs, *clock), "",
-        "## What misses its goal", "",
-        *(list(missed(results, widened, runs, products, attention, rows, clock[0])) or ["Nothing."]), ""]
-    (ROOT / "docs/benchmarks.md").write_text("\n".join(page))
+        *verdict_table(results), *widened, "",
+        "What misses its goal:", "",
+        *(list(missed(results, widened, runs, products, attention, rows, clock[0])) or ["Nothing."]), "",
+        "<details><summary>All tables of this machine</summary>", "",
+        "**The training step**", "", *step_table(results), "",
+        "**Memory**", "", *memory_table(results, runs), "",
+        "**Products**", "", *products, "",
+        "Few rows or columns, and batches of small products, f32:", "", *small, "",
+        "**Attention**", "", *attention, "",
+        "**Row programs**", "", *rows, "", streamed_triad(rates), "",
+        "**Where the time goes**", "", *profile_tables(runs, *clock), "",
+        "</details>"]
+    page = ROOT / "docs/benchmarks.md"
+    page.write_text(with_section(page.read_text(), o.machine, "\n".join(page_section)))
+
+
+def with_section(page, title, text):
+    """The page with `text` as section `title`, in the place of the one so called, or as the last."""
+    sections = re.split(r"^(?=## )", page, flags=re.M)
+    section = f"## {title}\n\n{text}\n"
+    for i, old in enumerate(sections):
+        if old.startswith(f"## {title}\n"):
+            sections[i] = section + ("\n" if i + 1 < len(sections) else "")
+            return "".join(sections)
+    return page.rstrip("\n") + "\n\n" + section
 
 
 if __name__ == "__main__":

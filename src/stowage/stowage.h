@@ -40,6 +40,7 @@
 #include "stowage/api/tree_file.h"
 #include "stowage/api/vmap.h"
 #include "stowage/base/bytes.h"
+#include "stowage/base/slow_work.h"
 #include "stowage/base/version.h"
 #include "stowage/optim/optimizers.h"
 #include "stowage/runtime/device.h"

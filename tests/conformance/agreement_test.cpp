@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
+#include "stowage/runtime/comm/mpi.h"
 #include "stowage/runtime/comm/region.h"
 #include "stowage/runtime/comm/world.h"
 #include "tests/conformance/rank_runners.h"
@@ -76,7 +77,7 @@ TEST(World, IsOneProcessWhereNobodyStartedOthers) {
   EXPECT_EQ((*world)->devices(), 3);
   EXPECT_EQ((*world)->communicator(2).rank(), 2);
   EXPECT_EQ((*world)->communicator(2).name_of(1), "rank 1");
-  EXPECT_EQ((*world)->window_bytes(), 0);
+  EXPECT_EQ((*world)->window_bytes(), comm::window_of({}, 3).bytes);
   const auto unsaid = comm::World::join({.devices = 0});
   ASSERT_TRUE(unsaid.ok()) << unsaid.error();
   EXPECT_EQ((*unsaid)->devices(), 1);
@@ -89,6 +90,27 @@ TEST(World, IsOneProcessWhereNobodyStartedOthers) {
 }
 
 // What docs/many-devices.md and distributed::window_bytes() say of the memory beside plans.
+// What is planned before a run is what is mapped in it.
+TEST(Region, IsAsLargeAsItsWindowIsPlanned) {
+  comm::Launch launch;
+  EXPECT_EQ(comm::window_of(launch, 1).bytes, 0);
+  const auto threads = comm::communicators_of_threads(4);
+  EXPECT_EQ(comm::window_of(launch, 4).bytes, threads[0]->window_bytes());
+  EXPECT_LT(threads[0]->window_bytes(), 32 << 10) << "threads read each other's memory";
+  launch.by = comm::Launch::By::kLauncher;
+  launch.n_processes = launch.n_on_host = 3;
+  const auto region = comm::Region::create(6, 2, true);
+  ASSERT_TRUE(region.ok()) << region.error();
+  const comm::Window window = comm::window_of(launch, 2);
+  EXPECT_EQ(window.bytes, (*region)->bytes());
+  EXPECT_EQ(window.n_sharers, 6);
+  EXPECT_GE(window.bytes_of_device() * 6, window.bytes);
+  EXPECT_LT((window.bytes_of_device() - 1) * 6, window.bytes);
+  launch.by = comm::Launch::By::kMpirun;
+  EXPECT_EQ(comm::window_of(launch, 2).bytes, 2 * comm::mpi_window_bytes(6));
+  EXPECT_EQ(comm::window_of(launch, 2).n_sharers, 2);
+}
+
 TEST(Region, TakesAWindowARankAndItsStates) {
   for (const int64_t n : {1, 4, 64}) {
     const auto region = comm::Region::create(static_cast<int32_t>(n), 1, true);

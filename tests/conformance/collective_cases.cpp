@@ -131,10 +131,58 @@ int64_t difference(DType dtype, const Bytes& expected, const Bytes& got) {
   return -1;
 }
 
+// Half the distance of a number of the dtype to the next, relative, and that of the smallest ones.
+struct Rounding {
+  long double relative, least;
+};
+Rounding rounding_of(DType dtype) {
+  if (dtype == DType::kF64) return {0x1p-53L, 0x1p-1075L};
+  if (dtype == DType::kF32) return {0x1p-24L, 0x1p-150L};
+  if (dtype == DType::kBF16) return {0x1p-8L, 0x1p-134L};
+  return {0x1p-11L, 0x1p-25L};  // f16
+}
+
+// The first element of a float sum that is further from the exact one than its n - 1 roundings, and that
+// to the dtype, allow in any order: n u sum|x| (Higham 2002, 4.2); or -1.
+int64_t beyond_rounding(DType dtype, const std::vector<Bytes>& parts, const Bytes& got) {
+  const auto elem = static_cast<size_t>(dtype_bytes(dtype));
+  const Rounding u = rounding_of(dtype);
+  const auto n = static_cast<long double>(parts.size());
+  for (size_t at = 0; at < got.size(); at += elem) {
+    long double sum = 0, size = 0;
+    for (const Bytes& part : parts) {
+      const long double x = decode_scalar(dtype, {&part[at], elem});
+      sum += x;
+      size += std::abs(x);
+    }
+    const long double value = decode_scalar(dtype, {&got[at], elem});
+    const bool is_special = !std::isfinite(sum);
+    const bool is_right = std::isnan(sum)  ? std::isnan(value)
+                          : is_special     ? value == sum
+                                           : std::abs(value - sum) <= n * (u.relative * size + u.least);
+    if (!is_right) return static_cast<int64_t>(at / elem);
+  }
+  return -1;
+}
+
 struct Checker {
   Communicator& communicator;
   uint64_t seed;
   std::string fault;
+
+  // Of a reduction of `parts`, whose tree is `expected`.
+  void compare_reduced(const Group& group, const std::string& what, ReduceKind kind, DType dtype,
+                       const std::vector<Bytes>& parts, const Bytes& expected, const Bytes& got) {
+    const bool is_native = communicator.reduce_order() == comm::ReduceOrder::kNative &&
+                           communicator.has_native_reduction();
+    if (!is_native || kind != ReduceKind::kSum || !is_float(dtype))
+      return compare(group, what, dtype, expected, got);
+    const int64_t at = beyond_rounding(dtype, parts, got);
+    if (at < 0 || !fault.empty()) return;
+    fault = fmt::format("rank {} of {}: {} in {} over a group of {} is beyond rounding at element {}",
+                        communicator.rank(), communicator.size(), what, dtype_name(dtype),
+                        group.size(), at);
+  }
 
   void compare(const Group& group, const std::string& what, DType dtype, const Bytes& expected,
                const Bytes& got) {
@@ -178,8 +226,9 @@ struct Checker {
     Bytes got(expected.size(), std::byte{0xa5});
     communicator.reduce_scatter(group, "cases", kind, dtype, outer, inner,
                                 wholes[static_cast<size_t>(group.index)].data(), got.data());
-    compare(group, fmt::format("reduce_scatter {} [{}, {}]", reduce_kind_name(kind), outer, inner),
-            dtype, expected, got);
+    compare_reduced(
+        group, fmt::format("reduce_scatter {} [{}, {}]", reduce_kind_name(kind), outer, inner), kind,
+        dtype, pieces, expected, got);
   }
 
   void reduce(const Group& group, ReduceKind kind, DType dtype, int64_t n, bool in_place) {
@@ -188,7 +237,8 @@ struct Checker {
     Bytes own = parts[static_cast<size_t>(group.index)], apart(expected.size(), std::byte{0xa5});
     Bytes& got = in_place ? own : apart;
     communicator.all_reduce(group, "cases", kind, dtype, n, own.data(), got.data());
-    compare(group, fmt::format("all_reduce {} [{}]", reduce_kind_name(kind), n), dtype, expected, got);
+    compare_reduced(group, fmt::format("all_reduce {} [{}]", reduce_kind_name(kind), n), kind, dtype,
+                    parts, expected, got);
     if (!in_place) compare(group, "all_reduce's operand", dtype, parts[static_cast<size_t>(group.index)], own);
   }
 
@@ -261,6 +311,7 @@ std::vector<Group> groups_of(const Communicator& communicator) {
 
 std::string check_collectives(Communicator& communicator, const CaseOptions& options) {
   Checker check{communicator, options.seed, {}};
+  communicator.set_reduce_order(options.order);
   const std::vector<Group> groups = groups_of(communicator);
   constexpr ReduceKind kKinds[] = {ReduceKind::kSum, ReduceKind::kMax, ReduceKind::kMin,
                                    ReduceKind::kAnd, ReduceKind::kOr};
@@ -318,6 +369,27 @@ std::string check_collectives(Communicator& communicator, const CaseOptions& opt
     check.broadcast(group, group.size() - 1, 3'000'001);
   }
   return check.fault;
+}
+
+std::string check_who_reduces(Communicator& communicator) {
+  // 1 + 2^-8 is no number of bf16, 1 + 2^-7 is: a tree loses each term beside 1, their sum stays.
+  const Group all = communicator.all();
+  const int32_t n = all.size();
+  if (n != 4) return "expected 4 ranks";
+  const double own = communicator.rank() == 0 ? 1.0 : communicator.rank() == 1 ? 0x1p-8 : 0x1p-9;
+  const auto in = *encode_scalar(DType::kBF16, own);
+  const auto sum = [&](comm::ReduceOrder order) {
+    communicator.set_reduce_order(order);
+    std::vector<std::byte> out(2);
+    communicator.all_reduce(all, "cases", ReduceKind::kSum, DType::kBF16, 1, in.data(), out.data());
+    return decode_scalar(DType::kBF16, out);
+  };
+  const double by_tree = sum(comm::ReduceOrder::kTree), native = sum(comm::ReduceOrder::kNative);
+  // (1 + 2^-8) rounds to 1; 1 + (2^-9 + 2^-9) = 1 + 2^-8 rounds to 1. In f32 the sum is 1 + 2^-7.
+  if (by_tree != 1) return fmt::format("the tree gives 1 + {}", by_tree - 1);
+  const double expected = communicator.has_native_reduction() ? 1 + 0x1p-7 : 1;
+  if (native != expected) return fmt::format("native gives 1 + {}", native - 1);
+  return sum(comm::ReduceOrder::kTree) == 1 ? "" : "the tree does not come back";
 }
 
 std::string check_compare(Communicator& communicator) {

@@ -57,6 +57,20 @@ TEST_P(Collectives, OfManyWindowsAreThoseOfTheOracle) {
         << n << " ranks";
 }
 
+// No transport within a host has a reduction that beats the tree: native is the tree, bit for bit.
+TEST_P(Collectives, AreTheTreeUnderNativeToo) {
+  for (const int32_t n : {2, 4})
+    EXPECT_EQ(run_on(GetParam(), n,
+                     [&](Communicator& c) {
+                       if (c.has_native_reduction()) return std::string("a reduction of its own");
+                       return check_collectives(
+                           c, {.few = true, .seed = 6, .order = comm::ReduceOrder::kNative});
+                     }),
+              "")
+        << n << " ranks";
+  EXPECT_EQ(run_on(GetParam(), 4, check_who_reduces), "");
+}
+
 TEST_P(Collectives, GiveTheSameBitsForEveryFactoring) {
   EXPECT_EQ(run_on(GetParam(), 8, check_factorings), "");
 }

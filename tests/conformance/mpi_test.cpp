@@ -82,6 +82,51 @@ TEST(MpiRank, DISABLED_RunsTheCases) {
             "");
 }
 
+// Sums by MPI itself, within what their rounding allows; all else to the bit.
+TEST(MpiRank, DISABLED_RunsTheCasesNatively) {
+  EXPECT_EQ(as_ranks([](comm::Communicator& c) {
+              constexpr auto kNative = comm::ReduceOrder::kNative;
+              std::string fault = check_collectives(c, {.few = c.size() == 8, .seed = 7, .order = kNative});
+              if (c.size() == 3) fault += check_collectives(c, {.large = true, .few = true, .seed = 8, .order = kNative});
+              if (c.size() == 4 && c.devices_per_process() == 1) fault += check_who_reduces(c);
+              c.set_reduce_order(kNative);
+              return fault + check_compare(c);
+            }),
+            "");
+}
+
+TEST(MpiRank, DISABLED_PartsNatively) {
+  const std::string said = as_ranks([](comm::Communicator& c) -> std::string {
+    std::vector<std::byte> bytes(64);
+    c.set_reduce_order(comm::ReduceOrder::kNative);
+    const auto sum = [&](const char* label, int64_t n) {
+      c.all_reduce(c.all(), label, ReduceKind::kSum, DType::kF32, n, bytes.data(), bytes.data());
+    };
+    sum("first (a.cpp:1)", 4);
+    sum("loss (a.cpp:2)", c.rank() == 1 ? 3 : 4);
+    return "";
+  }, 20);
+  std::fprintf(stderr, "%s\n", said.c_str());
+  std::_Exit(1);
+}
+
+TEST(MpiRank, DISABLED_IsLateNatively) {
+  const std::string said = as_ranks([](comm::Communicator& c) -> std::string {
+    float x = 1;
+    c.set_reduce_order(comm::ReduceOrder::kNative);
+    const auto sum = [&](const char* label) {
+      c.all_reduce(c.all(), label, ReduceKind::kSum, DType::kF32, 1, reinterpret_cast<std::byte*>(&x),
+                   reinterpret_cast<std::byte*>(&x));
+    };
+    sum("start");
+    if (c.rank() == 1) std::this_thread::sleep_for(std::chrono::seconds(30));
+    sum("end (a.cpp:3)");
+    return "";
+  }, 0.5);
+  std::fprintf(stderr, "%s\n", said.c_str());
+  std::_Exit(1);
+}
+
 TEST(MpiRank, DISABLED_Parts) {
   const std::string said = as_ranks([](comm::Communicator& c) -> std::string {
     std::vector<std::byte> in(256), out(256);
@@ -114,6 +159,27 @@ TEST(Mpi, CollectivesAreThoseOfTheOracle) {
   }
   const Ended ended = under_mpirun(2, "RunsTheCases", 2);
   EXPECT_EQ(ended.status, 0) << "2 processes with 2 devices: " << ended.said;
+}
+
+TEST(Mpi, ReducesNatively) {
+  if (const std::string reason = why_not(); !reason.empty()) GTEST_SKIP() << reason;
+  for (const int processes : {2, 3, 4, 8}) {
+    const Ended ended = under_mpirun(processes, "RunsTheCasesNatively");
+    EXPECT_EQ(ended.status, 0) << processes << " processes: " << ended.said;
+  }
+  const Ended ended = under_mpirun(2, "RunsTheCasesNatively", 2);
+  EXPECT_EQ(ended.status, 0) << "2 processes with 2 devices: " << ended.said;
+  const Ended parts = under_mpirun(2, "PartsNatively");
+  EXPECT_EQ(parts.status, 1) << parts.said;
+  EXPECT_NE(parts.said.find("process 0 enters all_reduce at loss (a.cpp:2) of sum of f32[4], native, "
+                            "process 1 enters all_reduce at loss (a.cpp:2) of sum of f32[3], native: "
+                            "expected the same program on all"),
+            std::string::npos)
+      << parts.said;
+  const Ended late = under_mpirun(3, "IsLateNatively");
+  EXPECT_EQ(late.status, 1) << late.said;
+  EXPECT_NE(late.said.find("process 1 has not entered all_reduce at end (a.cpp:3) for "), std::string::npos)
+      << late.said;
 }
 
 TEST(Mpi, NamesWhereProgramsPart) {

@@ -225,6 +225,15 @@ TEST_F(PlanPageTest, NamesFromOutsideStayText) {
   EXPECT_THAT(page, HasSubstr("default-src 'none'"));
 }
 
+TEST_F(PlanPageTest, OverAMeshItSaysWhoseSizesItShows) {
+  const auto mesh_of = [](const std::vector<std::string>& settings) {
+    return text_of(figures_of(page_of(settings)), "mesh");
+  };
+  EXPECT_EQ(mesh_of({"model.layers=1", "memory.policy=save_all", "mesh.data=2"}),
+            "mesh: data 2; sizes are those of one of 2 devices");
+  EXPECT_EQ(mesh_of({"model.layers=1", "memory.policy=save_all"}), "");
+}
+
 TEST_F(PlanPageTest, ALongTimelineIsBoundedAndKeepsItsPeak) {
   const std::string html = page_of({"model.layers=100", "memory.policy=recompute"});
   const Json figures = figures_of(html);

@@ -540,6 +540,9 @@ TEST_F(Train, AStepWithAllOnTheHostTakesTheLongerOfComputingAndMoving) {
     std::array<double, 3> most;  // of the longer, by link
     double for_memory;           // of what the same order takes in memory without end
   };
+  // Where the limits come from, on 28 November 2026. Carries hide: the step takes 1.002 to 1.037 of the longer,
+  // and 1.000 to 1.025 of what its order takes in memory without end. All activations do not hide (see above):
+  // 1.04, 1.44 and 1.35 of the longer, and 1.04 to 1.11 by memory. Each limit has little room beside that.
   for (const Case& of : {Case{{32, 1024, 3584, 16}, "offload_carries", {1.05, 1.05, 1.05}, 1.02},
                          Case{{64, 512, 1792, 8}, "offload_carries", {1.05, 1.05, 1.05}, 1.025},
                          Case{{32, 1024, 3584, 16}, "offload_all", {1.05, 1.45, 1.4}, 1.2}}) {
@@ -622,7 +625,8 @@ TEST_F(Train, ATightBudgetHidesWhatItCan) {
   }
   // What crosses iterations must not leave gaps between what does not; and with a norm to wait for,
   // as much of what the updates need as fits is there when it is known. Without one in the mean of
-  // budgets: each may be where one piece more has just no room.
+  // budgets: each may be where one piece more has just no room. On 28 November 2026 the steps took 1.22, 1.12
+  // and 1.05 of the bound, 1.127 in the mean, and 1.486 with a norm; above, 1.05 and 1.01 of their order.
   enlarge(c, {32, 1024, 3584, 16});
   c.memory.policy = "offload_carries";
   const DeviceDescription h200 = *load_device_description("h200");

@@ -19,18 +19,23 @@
 #include <map>
 #include <sstream>
 
+#include "stowage/autodiff/flatten.h"
 #include "stowage/ir/parse.h"
 #include "stowage/ir/print.h"
 #include "stowage/ir/schedule_parser.h"
 #include "stowage/ir/schedule_printer.h"
 #include "stowage/ops/verify.h"
+#include "stowage/passes/combine.h"
 #include "stowage/passes/dead_code.h"
 #include "stowage/passes/fuse.h"
 #include "stowage/passes/gather_blocks.h"
+#include "stowage/passes/keep_resident.h"
 #include "stowage/passes/lower.h"
+#include "stowage/passes/merge_independent_scans.h"
 #include "stowage/passes/move_parts.h"
 #include "stowage/passes/partition.h"
 #include "stowage/passes/repeat_summands.h"
+#include "stowage/passes/repeat_work.h"
 #include "stowage/passes/residuals.h"
 #include "stowage/passes/simplify.h"
 #include "stowage/passes/sink_into_scans.h"
@@ -73,8 +78,10 @@ const std::map<std::string, std::function<Graph(const Graph&)>>& passes() {
   static const std::map<std::string, std::function<Graph(const Graph&)>> kPasses = {
       {"simplify", simplify},
       {"remove_dead_code", remove_dead_code},
+      {"flatten_checkpoints", flatten_checkpoints},
       {"partition", partition_as_marked},
       {"realize_residuals", [](const Graph& graph) { return realize_residuals(graph, nullptr); }},
+      {"combine_sums", combine_sums},
       {"move_parts", move_parts},
       {"sink_moves", sink_moves},
       {"sink_into_scans", [](const Graph& graph) { return sink_into_scans(graph); }},
@@ -82,7 +89,10 @@ const std::map<std::string, std::function<Graph(const Graph&)>>& passes() {
       {"sum_slices", sum_slices},
       {"update_slices", update_slices},
       {"spill_stacks", spill_stacks},
+      {"keep_resident", [](const Graph& graph) { return keep_resident(graph, 64).graph; }},
+      {"merge_independent_scans", merge_independent_scans},
       {"repeat_summands", repeat_summands},
+      {"repeat_work", repeat_work},
       {"gather_by_blocks", [](const Graph& graph) { return gather_by_blocks(graph, 64); }},
       {"stream_tiles", [](const Graph& graph) { return stream_tiles(graph, {.bytes = 64}); }},
   };

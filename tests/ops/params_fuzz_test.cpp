@@ -100,17 +100,20 @@ class Mutator {
     change(mesh.extents);
   }
   void change(CollectiveParams& p) {
-    switch (below(6)) {
+    switch (below(8)) {
       case 0: return change(p.mesh);
       case 1: return change(p.axes);
       case 2: return change(p.axis);
       case 3: return change(p.concat_axis);
+      case 5: return change(p.groups);
+      case 6: return change(p.n_groups);
       case 4: return void(p.kind = static_cast<ReduceKind>(below(5)));
       default: return change(p.pairs);
     }
   }
   void change(ReshardParams& p) {
     if (below(2) == 0) return change(p.mesh);
+    if (below(4) == 0) return change(p.automatic);
     if (below(3) == 0 || p.sharding.axes.empty()) return void(p.sharding.axes.emplace_back());
     change(p.sharding.axes[below(p.sharding.axes.size())]);
   }

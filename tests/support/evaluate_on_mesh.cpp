@@ -205,8 +205,21 @@ class Level {
     PerPosition results(n());
     for (size_t d = 0; d < n(); ++d) {
       const auto position = static_cast<int64_t>(d);
-      const std::vector<int64_t> group = mesh_.group(position, p.axes);
-      const int64_t index = mesh_.index_in_group(position, p.axes);
+      std::vector<int64_t> group = mesh_.group(position, p.axes);
+      int64_t index = mesh_.index_in_group(position, p.axes);
+      if (!p.groups.empty()) {
+        const std::vector<int64_t> whole = std::move(group);
+        for (int64_t first = 0; first < static_cast<int64_t>(whole.size()); first += p.group_size()) {
+          std::vector<int64_t> some;
+          for (int64_t i = 0; i < p.group_size(); ++i)
+            some.push_back(whole[static_cast<size_t>(p.groups[static_cast<size_t>(first + i)])]);
+          const auto own = std::find(some.begin(), some.end(), position);
+          if (own == some.end()) continue;
+          index = own - some.begin();
+          group = some;
+          break;
+        }
+      }
       std::vector<Bytes> terms;
       for (int64_t member : group)
         if (node.op != OpKind::kAxisIndex)

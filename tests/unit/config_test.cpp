@@ -59,7 +59,7 @@ TEST(Config, DefaultsAreTheDefaultJob) {
       "train.vocab_block=0 train.seed=0 "
       "train.out=out train.checkpoint_every=100 train.ema=0 train.sample=240 "
       "mesh.replica=1 mesh.data=1 mesh.model=1 mesh.sequence=false mesh.parameters=auto "
-      "mesh.optimizer=auto runtime.platform=cpu runtime.timeout=60 "
+      "mesh.optimizer=auto runtime.platform=cpu runtime.timeout=60 runtime.reduce=tree "
       "memory.policy=auto memory.activations=auto memory.optimizer=auto "
       "memory.parameters=auto memory.gradients=auto memory.frozen=auto "
       "memory.feed_forward=auto memory.loss=auto ");
@@ -104,7 +104,7 @@ TEST(Config, TomlRoundTripsEveryKey) {
   const std::vector<std::string> common = {
       "data.accumulate=2", "eval.patience=4", "train.ema=0.5", "memory.frozen=disk", "data.path=a \"b\"\\\t.txt", "data.batch=6",
       "mesh.replica=2", "mesh.data=3", "mesh.model=3", "mesh.sequence=true",
-      "mesh.parameters=sharded", "mesh.optimizer=replicated", "runtime.timeout=5",
+      "mesh.parameters=sharded", "mesh.optimizer=replicated", "runtime.timeout=5", "runtime.reduce=native",
       "data.seq=6", "optimizer.lr=0.1", "optimizer.warmup=0", "optimizer.clip=0",
       "optimizer.freeze=embed,layers/w?", "train.steps=12",
       "train.seed=13", "train.out=some/where", "train.checkpoint_every=0", "train.eval_every=7",

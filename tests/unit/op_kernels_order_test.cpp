@@ -369,16 +369,5 @@ TEST(OpKernelsOrder, ConcatenateLeavesWhatLiesInPlace) {
   EXPECT_EQ(y.values<int32_t>(), (std::vector<int32_t>{1, 2, 7, 8, 9}));
 }
 
-TEST(OpKernelsOrder, EveryOpHasAKernelOrARunnerOfItsOwn) {
-  for (int op = 0; op < kNumOps; ++op) {
-    const auto kind = static_cast<OpKind>(op);
-    const OpClass cls = op_class(kind);
-    const bool elsewhere = cls == OpClass::kElementwise || cls == OpClass::kStructure ||
-                           kind == OpKind::kDotGeneral || kind == OpKind::kAttention ||
-                           kind == OpKind::kAttentionGrad;
-    EXPECT_EQ(cpu::has_op_kernel(kind), !elsewhere || kind == OpKind::kBitcast) << op_name(kind);
-  }
-}
-
 }  // namespace
 }  // namespace stow

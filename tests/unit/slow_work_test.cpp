@@ -1,7 +1,9 @@
-#include "stowage/cli/slow_work.h"
+#include "stowage/base/slow_work.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <thread>
 
 namespace stow {
 namespace {

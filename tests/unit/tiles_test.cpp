@@ -440,6 +440,69 @@ TEST_F(Tiles, AnUpdateThatWaitsForNothingElseHappensInTheBackwardPass) {
     }
 }
 
+// The same by an optimizer whose moments are codes with a scale of each row: the row's largest is found,
+// kept and divided by.
+struct CompactLearner {
+  MemoryKind moments = kDevice;
+  using AllState = std::pair<Array, optim::OptState>;
+
+  static optim::GradientTransformation rule() {
+    return optim::adamw(0.01, {.weight_decay = 0.1, .moments = optim::Moments::k8Bit});
+  }
+  AllState operator()(const AllState& s, const Array& x) const {
+    const auto layer = checkpoint(
+        [](const Array& carry, const Array& w) { return tanh(matmul(carry, w)) + carry; },
+        nothing_saveable());
+    const auto loss = [&](const std::vector<Array>& w) {
+      return sum(square(scan(layer, x, w[0])));
+    };
+    const std::vector<Array> w = {s.first};
+    const auto [updates, next] =
+        rule().update(grad(loss)(w), device_put(s.second, kDevice), w);
+    optim::OptState placed = next;
+    for (auto& [name, a] : placed)
+      if (a.rank() > 0) a = device_put(a, moments);
+    return {optim::apply_updates(w, updates)[0], placed};
+  }
+  AllState state() const {
+    const Array w = square(Learner::noise(1, {6, 64, 64})) * 0.05;
+    optim::OptState placed = rule().init(std::vector<Array>{w});
+    for (auto& [name, a] : placed)
+      if (a.rank() > 0) a = device_put(a, moments);
+    return {w, placed};
+  }
+};
+
+TEST_F(Tiles, AnUpdateOfMomentsWithScalesHappensInTheBackwardPass) {
+  const Array x = Learner::noise(9, {32, 64});
+  for (const MemoryKind moments : {kDevice, kHost, MemoryKind::kDisk}) {
+    const CompactLearner learner{moments};
+    const Graph flat = simplify(flatten_all(jit(learner).lower(learner.state(), x).graph()));
+    const Graph before = sink_moves(remove_dead_code(realize_residuals(flat, nullptr)));
+    const Graph after = update_slices(before);
+    verify(after);
+    const auto n_big = [](const Graph& g) {
+      int64_t n = 0;
+      for (const Node& node : g.nodes())
+        n += node.op != OpKind::kScan && g.type(node.first_result).shape == Shape{6, 64, 64};
+      return n;
+    };
+    EXPECT_GT(n_big(before), 20);
+    EXPECT_EQ(n_big(after), 0);
+    JitOptions together = tiled(1 << 14, {0}), apart = together;
+    together.compile.capacities[0] = 64 * kMiB;
+    apart.compile.update_in_backward = false;
+    const auto bytes_of = [](const CompactLearner::AllState& s) {
+      std::vector<std::vector<float>> all;
+      for (const Array& a : tree_leaves(s))
+        all.push_back(device_put(a, kDevice).astype(DType::kF32).to_vector<float>());
+      return all;
+    };
+    EXPECT_EQ(bytes_of(jit(learner, together)(learner.state(), x)),
+              bytes_of(jit(learner, apart)(learner.state(), x)));
+  }
+}
+
 // The same under a head, whose update need not wait for the layers'.
 struct LearnerWithHead {
   int64_t width = 96;

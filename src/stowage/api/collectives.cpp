@@ -2,7 +2,9 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <set>
+#include <utility>
 
 #include "stowage/api/manual_mesh.h"
 #include "stowage/api/math.h"
@@ -17,10 +19,15 @@ const MeshShape*& current_mesh() {
   thread_local const MeshShape* mesh = nullptr;
   return mesh;
 }
+std::vector<int>& current_automatic() {
+  thread_local std::vector<int> axes;
+  return axes;
+}
 
-Array reduced(const char* what, const Operand& x, const AxisNames& axes, ReduceKind kind) {
+Array reduced(const char* what, const Operand& x, const AxisNames& axes,
+              const AxisIndexGroups& groups, ReduceKind kind) {
   const Site site(x.at);
-  CollectiveParams p = manual_group(what, axes);
+  CollectiveParams p = manual_group(what, axes, groups);
   Array array = to_array(x);
   if (array.dtype() == DType::kBool && kind == ReduceKind::kSum)
     array = convert_to(array, DType::kI32);
@@ -46,11 +53,14 @@ const MeshShape* manual_mesh() {
   return current_mesh();
 }
 
-ManualMesh::ManualMesh(const MeshShape& mesh) : before_(current_mesh()) {
+ManualMesh::ManualMesh(const MeshShape& mesh, std::vector<int> automatic)
+    : before_(current_mesh()),
+      before_automatic_(std::exchange(current_automatic(), std::move(automatic))) {
   current_mesh() = &mesh;
 }
 ManualMesh::~ManualMesh() {
   current_mesh() = before_;
+  current_automatic() = std::move(before_automatic_);
 }
 
 CollectiveParams manual_group(const char* what, const AxisNames& names) {
@@ -67,30 +77,62 @@ CollectiveParams manual_group(const char* what, const AxisNames& names) {
     if (axis < 0)
       fail_here("[{}] expected a mesh axis of the shard_map, '{}', got '{}'", what,
                 fmt::join(mesh->names, "' or '"), name);
+    const std::vector<int>& automatic = current_automatic();
+    if (std::find(automatic.begin(), automatic.end(), axis) != automatic.end())
+      fail_here("[{}] expected a mesh axis that axis_names of the shard_map has, got '{}', which is "
+                "automatic: the body sees whole arrays along it",
+                what, name);
     if (!seen.insert(axis).second) fail_here("[{}] mesh axis '{}' is named twice", what, name);
     if (mesh->extents[static_cast<size_t>(axis)] > 1) p.axes.push_back(axis);
   }
   return p;
 }
 
-Array psum(const Operand& x, const AxisNames& axes) {
-  return reduced("psum", x, axes, ReduceKind::kSum);
+CollectiveParams manual_group(const char* what, const AxisNames& names,
+                              const AxisIndexGroups& groups) {
+  CollectiveParams p = manual_group(what, names);
+  if (groups.empty()) return p;
+  const int64_t n = p.group_size();
+  std::set<int64_t> indices;
+  for (const std::vector<int64_t>& group : groups) {
+    if (group.size() != groups[0].size())
+      fail_here("[{}] expected axis_index_groups of one size, got groups of {} and {}", what,
+                groups[0].size(), group.size());
+    p.groups.insert(p.groups.end(), group.begin(), group.end());
+    indices.insert(group.begin(), group.end());
+  }
+  if (static_cast<int64_t>(p.groups.size()) != n || static_cast<int64_t>(indices.size()) != n ||
+      *indices.begin() != 0 || *indices.rbegin() != n - 1)
+    fail_here("[{}] expected axis_index_groups that hold each index over '{}', 0 to {}, once, got {}",
+              what, fmt::join(names.names(), "', '"), n - 1, groups);
+  p.n_groups = static_cast<int64_t>(groups.size());
+  if (p.n_groups == 1 && p.groups == Dims(indices.begin(), indices.end())) p.groups.clear();
+  if (p.group_size() == 1) p.axes.clear();
+  if (p.axes.empty()) {
+    p.groups.clear();
+    p.n_groups = 1;
+  }
+  return p;
 }
-Array pmax(const Operand& x, const AxisNames& axes) {
-  return reduced("pmax", x, axes, ReduceKind::kMax);
+
+Array psum(const Operand& x, const AxisNames& axes, const AxisIndexGroups& groups) {
+  return reduced("psum", x, axes, groups, ReduceKind::kSum);
 }
-Array pmin(const Operand& x, const AxisNames& axes) {
-  return reduced("pmin", x, axes, ReduceKind::kMin);
+Array pmax(const Operand& x, const AxisNames& axes, const AxisIndexGroups& groups) {
+  return reduced("pmax", x, axes, groups, ReduceKind::kMax);
 }
-Array pmean(const Operand& x, const AxisNames& axes) {
+Array pmin(const Operand& x, const AxisNames& axes, const AxisIndexGroups& groups) {
+  return reduced("pmin", x, axes, groups, ReduceKind::kMin);
+}
+Array pmean(const Operand& x, const AxisNames& axes, const AxisIndexGroups& groups) {
   const Site site(x.at);
-  const Array sum = reduced("pmean", x, axes, ReduceKind::kSum);
-  return sum / static_cast<double>(manual_group("pmean", axes).group_size());
+  const Array sum = reduced("pmean", x, axes, groups, ReduceKind::kSum);
+  return sum / static_cast<double>(manual_group("pmean", axes, groups).group_size());
 }
 
 Array all_gather(const Operand& x, const AxisNames& axes, const AllGatherOptions& options) {
   const Site site(x.at);
-  CollectiveParams p = manual_group("all_gather", axes);
+  CollectiveParams p = manual_group("all_gather", axes, options.axis_index_groups);
   Array array = to_array(x);
   p.axis =
       check_axis("all_gather", options.axis, array.rank() + (options.tiled ? 0 : 1), array.type());
@@ -100,7 +142,7 @@ Array all_gather(const Operand& x, const AxisNames& axes, const AllGatherOptions
 
 Array psum_scatter(const Operand& x, const AxisNames& axes, const PsumScatterOptions& options) {
   const Site site(x.at);
-  CollectiveParams p = manual_group("psum_scatter", axes);
+  CollectiveParams p = manual_group("psum_scatter", axes, options.axis_index_groups);
   Array array = to_array(x);
   p.axis = options.tiled
                ? check_axis("psum_scatter", options.scatter_dimension, array.rank(), array.type())
@@ -112,7 +154,7 @@ Array psum_scatter(const Operand& x, const AxisNames& axes, const PsumScatterOpt
 Array all_to_all(const Operand& x, const AxisNames& axes, int64_t split_axis, int64_t concat_axis,
                  const AllToAllOptions& options) {
   const Site site(x.at);
-  CollectiveParams p = manual_group("all_to_all", axes);
+  CollectiveParams p = manual_group("all_to_all", axes, options.axis_index_groups);
   Array array = to_array(x);
   if (options.tiled) {
     p.axis = check_axis("all_to_all", split_axis, array.rank(), array.type());

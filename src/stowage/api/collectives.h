@@ -14,6 +14,11 @@ namespace stow {
 /// The positions that differ along no other axis form a group.
 using AxisNames = PartitionSpec::Axes;
 
+/// Groups of indices over the axes of a collective, which divide its group: {{0, 1}, {2, 3}} are the
+/// first and the last two positions of an axis of four. All are of one size and hold each index once; a
+/// position's index in its group is its place in the list. Empty: one group of all.
+using AxisIndexGroups = std::vector<std::vector<int64_t>>;
+
 namespace concepts {
 /// A tree that is no single array.
 template <typename T>
@@ -23,19 +28,22 @@ concept ArrayTree = is_tree<T>() && !std::convertible_to<const T&, Operand>;
 // All functions here: shapes are those of parts; each works leaf by leaf on a tree; each has a
 // gradient, and gives the bits that the order of positions alone decides (docs/bits.md).
 // Errors: TraceError outside of the body of a shard_map; for a name that its mesh has not, or one
-// twice; of the op's type rule. Source: jax.lax, whose names and axes these are.
+// twice; for groups of several sizes, or that do not hold each index once; of the op's type rule. Source: jax.lax, whose names and axes these are.
 
 /// The sum over the group, at each position: a balanced pairwise tree over the group's index.
 /// Types: numbers; bool counts as i32. Its cotangent is the sum of the positions' cotangents.
-Array psum(const Operand& x, const AxisNames& axes);
+Array psum(const Operand& x, const AxisNames& axes, const AxisIndexGroups& groups = {});
 /// The maximum over the group. Equal maxima share the cotangent alike.
-Array pmax(const Operand& x, const AxisNames& axes);
-Array pmin(const Operand& x, const AxisNames& axes);   ///< The minimum likewise.
-Array pmean(const Operand& x, const AxisNames& axes);  ///< psum over the group's size.
+Array pmax(const Operand& x, const AxisNames& axes, const AxisIndexGroups& groups = {});
+/// The minimum likewise.
+Array pmin(const Operand& x, const AxisNames& axes, const AxisIndexGroups& groups = {});
+/// psum over the group's size.
+Array pmean(const Operand& x, const AxisNames& axes, const AxisIndexGroups& groups = {});
 
 struct AllGatherOptions {
   int64_t axis = 0;    ///< Of the result; negative ones from the end.
   bool tiled = false;  ///< True: parts are joined along the axis. False: the axis is a new one.
+  AxisIndexGroups axis_index_groups = {};
 };
 /// The parts of the group, by index: [.., d, ..] -> [.., n d, ..] tiled, else [.., n, d, ..].
 Array all_gather(const Operand& x, const AxisNames& axes, const AllGatherOptions& options = {});
@@ -43,6 +51,7 @@ Array all_gather(const Operand& x, const AxisNames& axes, const AllGatherOptions
 struct PsumScatterOptions {
   int64_t scatter_dimension = 0;  ///< Of the operand; negative ones from the end.
   bool tiled = false;             ///< False: its extent is the group's size, and it is removed.
+  AxisIndexGroups axis_index_groups = {};
 };
 /// Each position's part of psum(x): [.., n d, ..] -> [.., d, ..] tiled, else [.., n, ..] -> [..,
 /// ..].
@@ -50,6 +59,7 @@ Array psum_scatter(const Operand& x, const AxisNames& axes, const PsumScatterOpt
 
 struct AllToAllOptions {
   bool tiled = false;  ///< False: the split axis has the group's size and moves to `concat_axis`.
+  AxisIndexGroups axis_index_groups = {};
 };
 /// Part i of the split axis goes to position i of the group; what comes is joined along
 /// `concat_axis` by index. Tiled: the split axis shrinks by n and the other grows by n.
@@ -67,20 +77,24 @@ Array axis_index(const AxisNames& axes, STOW_AT);   ///< The position's index in
 int64_t axis_size(const AxisNames& axes, STOW_AT);  ///< The number of positions in a group.
 
 template <concepts::ArrayTree T>
-T psum(const T& tree, const AxisNames& axes, STOW_AT) {
-  return tree_map([&](const Array& x) { return psum(Operand(x, at.file, at.line), axes); }, tree);
+T psum(const T& tree, const AxisNames& axes, const AxisIndexGroups& groups = {}, STOW_AT) {
+  return tree_map([&](const Array& x) { return psum(Operand(x, at.file, at.line), axes, groups); },
+                  tree);
 }
 template <concepts::ArrayTree T>
-T pmax(const T& tree, const AxisNames& axes, STOW_AT) {
-  return tree_map([&](const Array& x) { return pmax(Operand(x, at.file, at.line), axes); }, tree);
+T pmax(const T& tree, const AxisNames& axes, const AxisIndexGroups& groups = {}, STOW_AT) {
+  return tree_map([&](const Array& x) { return pmax(Operand(x, at.file, at.line), axes, groups); },
+                  tree);
 }
 template <concepts::ArrayTree T>
-T pmin(const T& tree, const AxisNames& axes, STOW_AT) {
-  return tree_map([&](const Array& x) { return pmin(Operand(x, at.file, at.line), axes); }, tree);
+T pmin(const T& tree, const AxisNames& axes, const AxisIndexGroups& groups = {}, STOW_AT) {
+  return tree_map([&](const Array& x) { return pmin(Operand(x, at.file, at.line), axes, groups); },
+                  tree);
 }
 template <concepts::ArrayTree T>
-T pmean(const T& tree, const AxisNames& axes, STOW_AT) {
-  return tree_map([&](const Array& x) { return pmean(Operand(x, at.file, at.line), axes); }, tree);
+T pmean(const T& tree, const AxisNames& axes, const AxisIndexGroups& groups = {}, STOW_AT) {
+  return tree_map([&](const Array& x) { return pmean(Operand(x, at.file, at.line), axes, groups); },
+                  tree);
 }
 template <concepts::ArrayTree T>
 T all_gather(const T& tree, const AxisNames& axes, const AllGatherOptions& options = {}, STOW_AT) {

@@ -53,12 +53,13 @@ std::vector<DevicePtr> shares_of_host(const comm::World& world) {
 }
 
 // What must be the same before anything is computed together.
-void check_alike(comm::World& world, const Device& device) {
+void check_alike(comm::World& world, const Device& device, comm::ReduceOrder reduce) {
   if (world.n_processes() == 1) return;
   std::vector<int32_t> ranks;
   for (int32_t i = 0; i < world.n_processes(); ++i) ranks.push_back(i * world.devices());
   std::vector<comm::Fact> facts = comm::facts_of_program();
   facts.push_back({"the kind of its devices", device.target()->key()});
+  facts.push_back({"the order of sums", std::string(comm::reduce_order_name(reduce))});
   comm::Communicator& communicator = world.communicator();
   const Result<void> alike = comm::check_agreement(
       communicator, comm::Group::of(std::move(ranks), communicator.rank()), "start", facts);
@@ -184,7 +185,8 @@ void initialize(const Options& options) {
     devices = shares_of_host(*own.world);
     context().device = devices.size() == 1 && own.world->n_on_host() == 1 ? nullptr : devices[0];
   }
-  check_alike(*own.world, *devices[0]);
+  check_alike(*own.world, *devices[0], options.reduce);
+  own.world->set_reduce_order(options.reduce);
   std::vector<comm::Communicator*> communicators;
   for (int32_t i = 0; i < own.world->devices(); ++i)
     communicators.push_back(&own.world->communicator(i));

@@ -67,7 +67,7 @@ std::vector<Array> pull_back_leaves(const Linearized& linearized, std::span<cons
                                     std::span<const Array> cotangents);
 /// The values that the backward part reads.
 std::span<const Array> residuals_of(const Linearized& linearized);
-/// Whether output i depends on the arguments.
+/// True if output i depends on the arguments.
 bool depends_on_arguments(const Linearized& linearized, size_t i);
 std::map<std::string, Array> selected_leaves(const TreeRef& tree,
                                              const std::vector<std::string>& paths,

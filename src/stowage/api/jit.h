@@ -28,7 +28,7 @@ struct JitOptions {
   /// Where results lie, by their path in the result ("" is all of it). A stack that a scan makes is
   /// written there slice by slice.
   ShardingsByPath out_shardings = {};
-  /// Over a mesh: true makes a note of the sharding_report an error, which names its bytes and source.
+  /// Over a mesh: if true, a note of the sharding_report is an error that names its bytes and source.
   bool strict_sharding = false;
   /// What errors and reports call the function.
   std::string name = "jit";
@@ -62,15 +62,15 @@ struct JitEntry {
   std::vector<Array> captures;
   std::vector<std::shared_ptr<const Sharding>> input_shardings;  ///< Over a mesh, by input; null: whole.
   std::vector<std::string> input_mesh_keys;                      ///< mesh_key() of each leaf when traced.
-  std::shared_ptr<MeshArguments> mesh_arguments;                 ///< Those that lie whole; made when first needed.
+  std::shared_ptr<MeshArguments> mesh_arguments;                 ///< Arguments that lie whole; made when first needed.
   std::vector<ArrayType> output_types;
-  std::vector<std::shared_ptr<const Sharding>> output_shardings;  ///< Null: nowhere by name.
+  std::vector<std::shared_ptr<const Sharding>> output_shardings;  ///< Where results lie; null: wherever they are made.
   OwnedTree result;                                    ///< Its leaves are empty.
-  std::shared_ptr<const sharding::Mesh> mesh;          ///< That it runs over; null: one device.
+  std::shared_ptr<const sharding::Mesh> mesh;          ///< The mesh that it runs over; null: one device.
   std::unordered_map<const Executable*, std::shared_ptr<MeshRunner>> mesh_runners;  ///< By program.
   std::unordered_map<std::string, ExecutablePtr> executables;  ///< By the target's key.
 
-  const ExecutablePtr& executable(const TargetPtr& target);
+  const ExecutablePtr& executable(const runtime::TargetPtr& target);
   /// Result number `i`, lying where the function put it.
   Array placed(Array result, size_t i) const;
   /// Runs it, by this program if given; donated arguments are marked. Abstract arguments give
@@ -98,7 +98,7 @@ class JitCache {
 
 /// Throws TraceError naming the first leaf where the arguments differ from those of `entry`.
 void check_arguments(const JitEntry& entry, std::span<const TreeRef> arguments);
-/// Whether a trace is active in this thread.
+/// True if a trace is active in this thread.
 bool is_tracing();
 
 /// Arguments as trees: a C++ scalar is a weak array.

@@ -134,10 +134,10 @@ Array nan_to_num(const Operand& x, double nan = 0, std::optional<double> posinf 
 Array isclose(const Operand& a, const Operand& b, double rtol = 1e-5, double atol = 1e-8,
               bool equal_nan = false);
 
-Array logical_not(const Operand& x);  ///< Whether x is zero.
-Array logical_and(const Operand& a, const Operand& b);  ///< Whether both differ from zero.
-Array logical_or(const Operand& a, const Operand& b);  ///< Whether one does.
-Array logical_xor(const Operand& a, const Operand& b);  ///< Whether just one does.
+Array logical_not(const Operand& x);  ///< True where x is zero.
+Array logical_and(const Operand& a, const Operand& b);  ///< True where both differ from zero.
+Array logical_or(const Operand& a, const Operand& b);  ///< True where at least one does.
+Array logical_xor(const Operand& a, const Operand& b);  ///< True where exactly one does.
 
 // Bits of integers.
 /// The number of ones (lax.population_count), of the dtype of x.

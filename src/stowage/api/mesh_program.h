@@ -54,7 +54,7 @@ void note_mesh(const NamedSharding& sharding);
 
 /// The target of the mesh's devices in this process; the default device's where it has none.
 /// Errors: TraceError where they differ in kind or threads.
-TargetPtr target_of(const sharding::Mesh& mesh);
+runtime::TargetPtr target_of(const sharding::Mesh& mesh);
 
 /// The arguments of a program over a mesh. One that lies whole goes where `lies` says, by input, or else to
 /// every device; between processes all that lie whole are compared in one collective.

@@ -34,11 +34,12 @@ void check_paths(const char* option, const char* whose, const SpecsByPath& specs
 }
 
 // How a whole array lies. `owner` is for errors.
-ReshardParams border(const MeshShape& mesh, const PartitionSpec& spec, const ArrayType& whole,
+ReshardParams border(const ShardMapCall& call, const PartitionSpec& spec, const ArrayType& whole,
                      const std::string& owner) {
+  const MeshShape& mesh = call.mesh.mesh_shape();
   Result<AxisSharding> axes = axis_sharding_of(spec, whole, mesh);
   if (!axes) fail_here("[shard_map] {}: {}", owner, axes.error());
-  return {mesh, std::move(*axes)};
+  return {mesh, std::move(*axes), call.automatic};
 }
 
 // The type of the whole array whose parts have that type.
@@ -80,11 +81,34 @@ const PartitionSpec* SpecsByPath::find(std::string_view path) const {
 }
 
 ShardMapCall::ShardMapCall(sharding::Mesh over, SpecsByPath in, SpecsByPath out,
-                           SourceLocation from)
+                           ShardMapOptions options, SourceLocation from)
     : mesh(std::move(over)), in_specs(std::move(in)), out_specs(std::move(out)), at(from) {
   const Site site(at);
+  const MeshShape& shape = mesh.mesh_shape();
+  const std::vector<std::string>& manual = options.axis_names;
+  for (size_t i = 0; i < manual.size(); ++i) {
+    if (shape.axis(manual[i]) < 0)
+      fail_here("[shard_map] expected axis_names of the mesh, '{}', got '{}'",
+                fmt::join(shape.names, "' or '"), manual[i]);
+    if (std::find(manual.begin(), manual.begin() + static_cast<std::ptrdiff_t>(i), manual[i]) !=
+        manual.begin() + static_cast<std::ptrdiff_t>(i))
+      fail_here("[shard_map] axis_names name '{}' twice", manual[i]);
+  }
+  const auto is_manual = [&](const std::string& name) {
+    return manual.empty() || std::find(manual.begin(), manual.end(), name) != manual.end();
+  };
   for (const SpecsByPath* specs : {&in_specs, &out_specs})
-    for (const auto& [path, spec] : specs->all()) NamedSharding(mesh, spec);  // checks the names
+    for (const auto& [path, spec] : specs->all()) {
+      NamedSharding(mesh, spec);  // checks the names
+      for (const PartitionSpec::Axes& entry : spec.entries())
+        for (const std::string& name : entry.names())
+          if (!is_manual(name))
+            fail_here("[shard_map] expected {} to name axes of axis_names, '{}', got {}; '{}' is automatic",
+                      specs == &in_specs ? "in_specs" : "out_specs", fmt::join(manual, "', '"),
+                      to_string(spec), name);
+    }
+  for (int axis = 0; axis < shape.rank(); ++axis)
+    if (!is_manual(shape.names[static_cast<size_t>(axis)])) automatic.push_back(axis);
 }
 
 ShardMapResult run_shard_map(const ShardMapCall& call, const TreeRef& arguments,
@@ -107,7 +131,7 @@ ShardMapResult run_shard_map(const ShardMapCall& call, const TreeRef& arguments,
   std::vector<ArrayType> types;
   for (size_t i = 0; i < parts.size(); ++i) {
     const ReshardParams p =
-        border(mesh, *call.in_specs.find(paths[i]), parts[i].type(), name_of("argument", paths[i]));
+        border(call, *call.in_specs.find(paths[i]), parts[i].type(), name_of("argument", paths[i]));
     if (is_over_mesh) parts[i] = record1(OpKind::kFullToShard, p, {parts[i]});
     types.push_back(parts[i].type());
   }
@@ -116,14 +140,14 @@ ShardMapResult run_shard_map(const ShardMapCall& call, const TreeRef& arguments,
     check_paths("out_specs", "result", call.out_specs, result.result.ref);
   };
   if (!is_over_mesh) {
-    const ManualMesh manual(mesh);
+    const ManualMesh manual(mesh, call.automatic);
     result.result = function(parts);
     check_result();
     result.outputs = leaves_of(result.result.ref);
   } else {
     Nested nested =
         trace_nested("shard_map", types, paths, parts.size(), [&](std::span<const Array> inputs) {
-          const ManualMesh manual(mesh);
+          const ManualMesh manual(mesh, call.automatic);
           result.result = function(inputs);
           return leaves_of(result.result.ref);
         });
@@ -132,7 +156,7 @@ ShardMapResult run_shard_map(const ShardMapCall& call, const TreeRef& arguments,
       fail_here(
           "[shard_map] expected a body without effects, got debug_print in it; print its results");
     for (const Array& capture : nested.captures) {
-      const ReshardParams whole{mesh, whole_sharding(capture.rank())};
+      const ReshardParams whole{mesh, whole_sharding(capture.rank()), call.automatic};
       parts.push_back(record1(OpKind::kFullToShard, whole, {capture}));
     }
     result.outputs = inline_graph(nested.graph, parts);
@@ -142,9 +166,11 @@ ShardMapResult run_shard_map(const ShardMapCall& call, const TreeRef& arguments,
     Array& output = result.outputs[i];
     const std::string owner = name_of("result", result_paths[i]);
     const PartitionSpec& spec = *call.out_specs.find(result_paths[i]);
-    const ReshardParams p = border(mesh, spec, whole_type(mesh, spec, output.type(), owner), owner);
+    const ReshardParams p = border(call, spec, whole_type(mesh, spec, output.type(), owner), owner);
     if (!is_over_mesh) continue;
     output = record1(OpKind::kShardToFull, p, {output});
+    // How automatic axes cut a result is the partitioner's choice.
+    if (!call.automatic.empty()) continue;
     output.impl()->sharding = std::make_shared<const Sharding>(
         NamedSharding(call.mesh, spec, memory_kind_name(output.type().kind)));
   }

@@ -33,13 +33,23 @@ class SpecsByPath {
   std::vector<std::pair<std::string, PartitionSpec>> by_path_;
 };
 
+struct ShardMapOptions {
+  /// The mesh axes that the body is written for one position of; empty: all. Along the others the body sees
+  /// whole arrays, and the partitioner cuts them as outside. Specifications and collectives name none of
+  /// those.
+  std::vector<std::string> axis_names = {};
+};
+
 /// What shard_map() is asked.
 struct ShardMapCall {
-  /// Errors: TraceError for a specification that names an axis that the mesh has not, or one twice.
-  ShardMapCall(sharding::Mesh over, SpecsByPath in, SpecsByPath out, SourceLocation from);
+  /// Errors: TraceError for a specification that names an axis that the mesh has not, one twice, or one
+  /// that axis_names leaves out; for axis_names that name such axes.
+  ShardMapCall(sharding::Mesh over, SpecsByPath in, SpecsByPath out, ShardMapOptions options,
+               SourceLocation from);
 
   sharding::Mesh mesh;
   SpecsByPath in_specs, out_specs;
+  std::vector<int> automatic;  ///< The numbers of the axes that axis_names leaves out.
   SourceLocation at;
 };
 /// A type-erased call in a trace.
@@ -65,11 +75,12 @@ ShardMapResult run_shard_map(const ShardMapCall& call, const TreeRef& arguments,
 /// Source:  jax.shard_map.
 template <typename F>
 auto shard_map(F function, sharding::Mesh mesh, SpecsByPath in_specs, SpecsByPath out_specs,
-               STOW_AT) {
+               ShardMapOptions options = {}, STOW_AT) {
   return jit(
       [function = std::make_shared<F>(std::move(function)),
        call = std::make_shared<const ShardMapCall>(std::move(mesh), std::move(in_specs),
-                                                   std::move(out_specs), at)](const auto&... args) {
+                                                   std::move(out_specs), std::move(options),
+                                                   at)](const auto&... args) {
         check_function<F, std::remove_cvref_t<decltype(args)>...>();
         const std::tuple<std::remove_cvref_t<decltype(args)>...> arguments(args...);
         using R = std::remove_cvref_t<decltype(std::apply(

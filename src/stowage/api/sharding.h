@@ -137,7 +137,7 @@ class Sharding {
   const NamedSharding* named() const { return std::get_if<NamedSharding>(&of_); }  ///< Or null.
   /// The same placement in another memory. Errors: TraceError that lists the valid names.
   Sharding with_memory_kind(std::string_view memory_kind) const;
-  /// Whether arrays of that rank lie alike under both: the same part on each device, in one memory.
+  /// True if arrays of that rank lie alike under both: the same part on each device, in one memory.
   bool is_equivalent_to(const Sharding& other, int rank) const;
   friend bool operator==(const Sharding&, const Sharding&) = default;  ///< All.
 

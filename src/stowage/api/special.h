@@ -55,7 +55,7 @@ Array entr(const Operand& x);
 Array rel_entr(const Operand& p, const Operand& q);
 Array kl_div(const Operand& p, const Operand& q);  ///< rel_entr(p, q) - p + q.
 
-/// Whether the sign bit is set, of -0 and negative NaN too; of integers, whether they are negative.
+/// True where the sign bit is set, of -0 and negative NaN too; of integers, where they are negative.
 Array signbit(const Operand& x);
 /// |x| with the sign of y.
 Array copysign(const Operand& x, const Operand& y);

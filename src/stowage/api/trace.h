@@ -49,7 +49,7 @@ struct ArrayImpl {
   enum class State : uint8_t { kAbstract, kConcrete, kTraced };
   State state = State::kAbstract;
   ArrayType type;
-  std::shared_ptr<const Sharding> sharding;  ///< Where it was put; null: nowhere by name.
+  std::shared_ptr<const Sharding> sharding;  ///< Where device_put has put it; null: it was not put anywhere.
 
   std::shared_ptr<Storage> storage;  ///< Of a concrete one.
 

@@ -15,8 +15,8 @@ struct TreeFileOptions {
   std::string prefix = {};
   /// The name of the tensor of a path, prefix included; none: the path itself.
   std::function<std::string(const std::string& path)> name = {};
-  /// Loading: tensors in the file that no leaf has are left there. Off: they are an error, but for
-  /// those that do not begin with the prefix, where there is one and no names of one's own.
+  /// Loading: true ignores tensors of the file that are no leaf's; false makes them an error. Tensors
+  /// that do not begin with `prefix` are ignored anyway, unless `name` is set.
   bool allow_surplus = false;
 };
 

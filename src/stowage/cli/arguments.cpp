@@ -157,6 +157,14 @@ Result<CommandLine> parse_train_arguments(const std::string& command,
     app.get_option("--devices")
         ->description("Devices of each process, as threads (default: all of the mesh that its processes share)");
   }
+  if (command == "plan") {
+    app.add_option("--processes", line.processes,
+                   "Processes of this host that the run would have (default 1)")
+        ->check(CLI::PositiveNumber);
+    app.add_option("--devices", line.devices,
+                   "Devices of each of them (default: all of the mesh that they share)")
+        ->check(CLI::PositiveNumber);
+  }
   if (add_options) add_options(app);
   if (command == "plan" || command == "sweep")
     app.add_option("--html", line.html_path, command == "plan" ? "Writes the plan as a page for a browser, also of a refusal"

@@ -65,6 +65,7 @@ struct CommandLine {
   std::string trace_path;  ///< Where a trace goes; empty for none.
   std::string html_path;   ///< Where `plan` writes its page; empty for none.
   int32_t devices = 0;     ///< Of each process that trains; 0 where it was not said.
+  int32_t processes = 0;   ///< That `plan` plans for; 0 where it was not said.
   ConfigSources sources;   ///< What `config` was loaded from.
   std::string help;  ///< The text to print, and nothing else to do, where help was asked for.
 };

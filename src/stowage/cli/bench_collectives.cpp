@@ -23,6 +23,7 @@ using Clock = std::chrono::steady_clock;
 struct Options {
   int64_t bytes = 32 << 20;
   int64_t rounds = 5;
+  comm::ReduceOrder reduce = comm::ReduceOrder::kTree;
 };
 
 struct Row {
@@ -81,8 +82,10 @@ Result<std::vector<Row>> run_rank(comm::Communicator& communicator, const Option
     std::vector<comm::Fact> facts = comm::facts_of_program();
     facts.push_back({"--size", fmt::format("{}", options.bytes)});
     facts.push_back({"--rounds", fmt::format("{}", options.rounds)});
+    facts.push_back({"--reduce", std::string(comm::reduce_order_name(options.reduce))});
     if (const Result<void> alike = comm::check_agreement(communicator, facts); !alike)
       return fail("bench collectives: {}", alike.error());
+    communicator.set_reduce_order(options.reduce);
     return measure(communicator, options);
   } catch (const std::exception& e) {
     // The other ranks of this process must not wait for one that has given up.
@@ -95,7 +98,7 @@ Result<std::vector<Row>> run_rank(comm::Communicator& communicator, const Option
 
 Result<int> run_bench_collectives(std::span<const std::string> command_line) {
   LaunchOptions launch;
-  std::string size = "32MiB", json_path;
+  std::string size = "32MiB", json_path, reduce = "tree";
   Options options;
   double timeout_s = 60;
   CLI::App app("Measures each collective over all devices of all processes, and memcpy by all of them.",
@@ -107,6 +110,8 @@ Result<int> run_bench_collectives(std::span<const std::string> command_line) {
       ->check(CLI::PositiveNumber);
   app.add_option("--timeout", timeout_s, "Seconds that a process may be late (default 60)")
       ->check(CLI::PositiveNumber);
+  app.add_option("--reduce", reduce, "Who makes sums: tree (the default), or native, the transport")
+      ->check(CLI::IsMember({"tree", "native"}));
   app.add_option("--json", json_path, "Writes one JSON object a line to FILE, - for stdout");
   const Result<bool> helped = parse_or_help(app, "bench collectives", command_line);
   if (!helped) return helped.failure();
@@ -117,6 +122,7 @@ Result<int> run_bench_collectives(std::span<const std::string> command_line) {
   if (*bytes < 4 || *bytes > kMostBytes)
     return fail("bench collectives: --size {}: expected 4 bytes to 64 GiB", size);
   options.bytes = *bytes;
+  options.reduce = *comm::reduce_order_of(reduce);
   Result<std::unique_ptr<comm::World>> joined =
       comm::World::join({.devices = launch.devices, .timeout_s = timeout_s});
   if (!joined) return fail("bench collectives: {}", joined.error());
@@ -151,6 +157,7 @@ Result<int> run_bench_collectives(std::span<const std::string> command_line) {
     Json object = Json::object();
     object.set("op", row.op);
     object.set("transport", communicator.transport());
+    object.set("reduce", reduce);
     object.set("processes", world.n_processes());
     object.set("devices", world.devices());
     object.set("bytes", options.bytes);

@@ -43,6 +43,11 @@ void add_launch_options(CLI::App& app, LaunchOptions& options);
 Result<int> run_in_processes(const LaunchOptions& options, std::span<const std::string> arguments,
                              const std::string& program = {});
 
+/// Called before an error is printed. Under mpirun all processes but the first then wait for more than a
+/// second: a first process that finds the same error has printed it by then, and mpirun has ended the others.
+/// Else the one of the lowest number that has the error prints it.
+void let_first_process_speak();
+
 /// Runs `run` at once where the command was started by itself for one process, by the launcher or by
 /// mpirun, where all but the first are silent; else starts the processes.
 /// Errors: those of take_launch_options; --processes under mpirun.

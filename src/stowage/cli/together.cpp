@@ -25,6 +25,18 @@ int64_t processes_on_host(const comm::Launch& launch) {
   return n >= 1 && n <= launch.n_processes ? n : launch.n_processes;
 }
 
+// Devices of each of so many processes, as many as was said or as make up the mesh.
+Result<int64_t> devices_of_process(const TrainConfig& config, int64_t n, int64_t said,
+                                   const char* command) {
+  const int64_t size = config.mesh.size(), devices = said > 0 ? said : std::max<int64_t>(size / n, 1);
+  if (devices * n == size) return devices;
+  const std::string mesh = size == 1 ? "one device (no mesh.* is set)" : to_string(mesh_of(config));
+  return fail("{}: {} process{} of {} device{} {} not the {} of {}: set mesh.data, --devices or "
+              "--processes",
+              command, n, n == 1 ? "" : "es", devices, devices == 1 ? "" : "s", n == 1 ? "is" : "are",
+              size == 1 ? "mesh" : fmt::format("{} devices", size), mesh);
+}
+
 // Runs it for every device of this process at once; the result of the first that failed.
 Result<void> for_each_device(comm::World& world,
                              const std::function<Result<void>(comm::Communicator&)>& run) {
@@ -68,18 +80,24 @@ void add_devices_of_mesh(std::vector<std::string>& arguments) {
     arguments.insert(arguments.end(), {"--devices", fmt::format("{}", devices)});
 }
 
+Result<comm::Window> planned_window(const TrainConfig& config, int32_t processes, int32_t devices) {
+  comm::Launch launch;
+  if (processes > 1) launch.by = comm::Launch::By::kLauncher;
+  launch.n_processes = launch.n_on_host = std::max(processes, 1);
+  const Result<int64_t> each = devices_of_process(config, launch.n_processes, devices, "plan");
+  if (!each) return each.failure();
+  return comm::window_of(launch, static_cast<int32_t>(*each));
+}
+
 Result<Together> join_processes(const TrainConfig& config, int32_t devices) {
   const Result<comm::Launch> launch = comm::launch_of_environment();
   if (!launch) return launch.failure();
-  const int64_t size = config.mesh.size(), n = launch->n_processes;
-  const std::string mesh = size == 1 ? "one device (no mesh.* is set)" : to_string(mesh_of(config));
+  const int64_t n = launch->n_processes;
   Together together;
-  together.devices = devices > 0 ? devices : std::max<int64_t>(size / n, 1);
-  if (together.devices * n != size)
-    return fail("train: {} process{} of {} device{} {} not the {} of {}: set mesh.data, --devices or "
-                "--processes",
-                n, n == 1 ? "" : "es", together.devices, together.devices == 1 ? "" : "s",
-                n == 1 ? "is" : "are", size == 1 ? "mesh" : fmt::format("{} devices", size), mesh);
+  const Result<int64_t> each = devices_of_process(config, n, devices, "train");
+  if (!each) return each.failure();
+  together.devices = *each;
+  together.window = comm::window_of(*launch, static_cast<int32_t>(*each));
   together.devices_on_host = together.devices * processes_on_host(*launch);
   together.threads = threads_each(together.devices_on_host);
   if (n == 1) return together;
@@ -96,6 +114,14 @@ Result<void> check_agreement(const Together& together, std::span<const comm::Fac
   if (!together.world) return {};
   return for_each_device(*together.world, [&](comm::Communicator& communicator) {
     return comm::check_agreement(communicator, facts);
+  });
+}
+
+Result<void> wait_for_all(const Together& together, std::string_view label) {
+  if (!together.world) return {};
+  return for_each_device(*together.world, [&](comm::Communicator& communicator) {
+    communicator.barrier(communicator.all(), label);
+    return Result<void>();
   });
 }
 

@@ -51,8 +51,10 @@ Result<void> write_refusal_page(AtomicFile& file, const Job& job, const Choice& 
                                 .near = near});
 }
 
+// All processes find the same refusal, and the first says it: `together`, null where nothing is run.
 Result<int> refuse(const Job& job, const Choice& choice, const Budgets& budgets,
-                   std::optional<JsonLines>& json, std::optional<AtomicFile>& page) {
+                   const Together* together, std::optional<JsonLines>& json,
+                   std::optional<AtomicFile>& page) {
   const std::vector<Shortfall> near = shortfalls(job, choice, budgets);
   const std::vector<Remedy> remedies = refusal_remedies(job, choice, near, budgets);
   const std::string text = describe_refusal(job, choice, near, remedies, budgets);
@@ -62,7 +64,11 @@ Result<int> refuse(const Job& job, const Choice& choice, const Budgets& budgets,
     replication = find_replication(job, job.plan_to_fit(near[0].placement, raised), raised);
   }
   std::fflush(stdout);
-  fmt::print(stderr, "stowage: over budget: {}{}", text, lines_of(replication));
+  if (!together || together->is_first())
+    fmt::print(stderr, "stowage: over budget: {}{}", text, lines_of(replication));
+  // Whoever started the processes ends all when one has ended.
+  if (together)
+    if (Result<void> said = wait_for_all(*together, "the refusal"); !said) return said.failure();
   Json report = refusal_json(text.substr(0, text.find('\n')), near[0], budgets);
   if (job.mesh().rank() > 0) add_replication(report, replication);
   if (Result<void> written = write_json(json, report); !written) return written.failure();
@@ -94,6 +100,22 @@ Json owners_json(const JobPlan& plan) {
   return owners;
 }
 
+// What a run over a mesh has beside its programs: the window, and who makes sums.
+std::string describe_exchange(const TrainConfig& config, const comm::Window& window) {
+  std::string text;
+  if (window.bytes > 0)
+    text += fmt::format("window: {} of the host's memory, through which {} device{} exchange{}{}\n",
+                        format_bytes(window.bytes), window.n_sharers,
+                        window.n_sharers == 1 ? "" : "s", window.n_sharers == 1 ? "s" : "",
+                        config.is_virtual() && config.memory.host
+                            ? fmt::format("; {} of memory.host", format_bytes(window.bytes_of_device()))
+                            : std::string());
+  if (config.mesh.size() > 1 && config.runtime.reduce == "native")
+    text += "sums over devices: the transport's own (runtime.reduce = native); under mpirun their bits "
+            "depend on Open MPI and on the number of processes\n";
+  return text;
+}
+
 // A run that has a plan.
 struct Opening {
   const Job& job;
@@ -102,11 +124,13 @@ struct Opening {
   const Replication& replication;
   std::optional<JsonLines>& json;
   std::optional<AtomicFile>& page;
+  const comm::Window& window;
 };
 
 // Plans for devices of so many threads and shows the plan, as `plan` and `train` do alike, and goes on
 // with it; refuses what does not fit.
 Result<int> with_plan(const CommandLine& line, const Budgets& budgets, int threads,
+                      const comm::Window& window, const Together* together,
                       const ModelFactory& factory,
                       const std::function<Result<int>(const Opening&)>& go_on) {
   if (Result<void> usable = check_disk_folder(line.config); !usable) return usable.failure();
@@ -118,12 +142,12 @@ Result<int> with_plan(const CommandLine& line, const Budgets& budgets, int threa
   Result<std::optional<AtomicFile>> page = open_trace(line.html_path);
   if (!page) return page.failure();
   const Choice choice = choose_plan(job, budgets);
-  if (!choice.plan) return refuse(job, choice, budgets, *json, *page);
+  if (!choice.plan) return refuse(job, choice, budgets, together, *json, *page);
   const Forecast forecast = forecast_step(*choice.plan->programs.step, std::move(*device));
   const Replication replication = find_replication(job, *choice.plan, budgets);
-  fmt::print(text_stream(line), "{}{}{}", describe_choice(job, choice, budgets),
-             lines_of(replication), to_string(forecast));
-  return go_on({job, choice, forecast, replication, *json, *page});
+  fmt::print(text_stream(line), "{}{}{}{}", describe_choice(job, choice, budgets),
+             describe_exchange(line.config, window), lines_of(replication), to_string(forecast));
+  return go_on({job, choice, forecast, replication, *json, *page, window});
 }
 
 Json plan_json(const Opening& opening, std::span<const Remedy> loss_in_parts) {
@@ -154,6 +178,9 @@ Json plan_json(const Opening& opening, std::span<const Remedy> loss_in_parts) {
                                           {"bytes", static_cast<int64_t>(one.bytes)}}));
     report.set("mesh", extents);
     report.set("collectives", collectives);
+    report.set("reduce", opening.job.config().runtime.reduce);
+    report.set("window_bytes", opening.window.bytes);
+    report.set("window_devices", opening.window.n_sharers);
   }
   const Json forecast = to_json(opening.forecast);
   for (const JsonMember& member : *forecast.as_object()) report.set(member.key, member.value);
@@ -234,6 +261,7 @@ Result<int> run_train(std::span<const std::string> arguments) {
   Result<Together> joined = join_processes(line->config, line->devices);
   if (!joined) return joined.failure();
   const Together& together = *joined;
+  line->config.runtime.window_bytes = together.window.bytes_of_device();
   if (!together.is_first()) line->json_path = line->trace_path = line->config.train.tensorboard = "";
   const auto share_of_machine = [&] {
     return Device::cpu()->capacity_bytes(MemoryKind::kDevice) / together.devices_on_host;
@@ -256,7 +284,9 @@ Result<int> run_train(std::span<const std::string> arguments) {
   if (!data) return data.failure();
   if (const Result<void> alike = check_agreement(together, facts_of_run(*line, together, **data)); !alike)
     return fail("train: {}", alike.error());
-  const Result<int> status = with_plan(*line, budgets, together.threads, *factory, [&](const Opening& opening) -> Result<int> {
+  if (together.world)
+    together.world->set_reduce_order(*comm::reduce_order_of(line->config.runtime.reduce));
+  const Result<int> status = with_plan(*line, budgets, together.threads, together.window, &together, *factory, [&](const Opening& opening) -> Result<int> {
     const JobPlan& plan = *opening.choice.plan;
     if (const Result<void> alike = check_agreement(together, facts_of_plan(plan)); !alike)
       return fail("train: {}", alike.error());
@@ -293,12 +323,16 @@ Result<int> run_plan(std::span<const std::string> arguments) {
     return kExitDone;
   }
   if (line->resume) return fail("plan: --resume has no effect: nothing is run");
+  const Result<comm::Window> window =
+      planned_window(line->config, line->processes, line->devices);
+  if (!window) return window.failure();
+  line->config.runtime.window_bytes = window->bytes_of_device();
   const Budgets budgets = budgets_of(line->config, line->config.memory.device);
   const Result<ModelFactory> factory = model_factory(line->config);
   if (!factory) return factory.failure();
   // As many as a run would have with all devices on this machine.
   const int threads = threads_each(line->config.mesh.size());
-  return with_plan(*line, budgets, threads, *factory, [&](const Opening& opening) -> Result<int> {
+  return with_plan(*line, budgets, threads, *window, nullptr, *factory, [&](const Opening& opening) -> Result<int> {
     const JobPlan& plan = *opening.choice.plan;
     if (!line->trace_path.empty())
       if (Result<void> traced = write_simulated_trace(line->trace_path, *plan.programs.step,

@@ -61,8 +61,9 @@ STOW_FIELDS(ConvParams, STOW_FIELD(strides), STOW_FIELD(low), STOW_FIELD(high),
 STOW_FIELDS(DevicePutParams, STOW_FIELD(kind))
 STOW_FIELDS(NameParams, STOW_FIELD(name))
 STOW_FIELDS(CollectiveParams, STOW_FIELD(mesh), STOW_FIELD(axes), STOW_FIELD(axis),
-            STOW_FIELD(concat_axis), STOW_FIELD(kind), STOW_FIELD(pairs))
-STOW_FIELDS(ReshardParams, STOW_FIELD(mesh), STOW_FIELD(sharding))
+            STOW_FIELD(concat_axis), STOW_FIELD(kind), STOW_FIELD(pairs), STOW_FIELD(groups),
+            STOW_FIELD(n_groups))
+STOW_FIELDS(ReshardParams, STOW_FIELD(mesh), STOW_FIELD(sharding), STOW_FIELD(automatic))
 STOW_FIELDS(ScanParams, STOW_FIELD(length), STOW_FIELD(n_consts), STOW_FIELD(n_carries),
             STOW_FIELD(reverse), STOW_FIELD(in_axes), STOW_FIELD(out_axes), STOW_FIELD(n_residuals),
             STOW_FIELD(unroll))

@@ -215,8 +215,10 @@ struct CustomVjpParams {
 };
 
 /// Collectives and AxisIndex. A group is the positions of `mesh` that differ along `axes` alone; the
-/// index of a position in it has the first of them as the major one. Array axes stay where they are
-/// (JAX's tiled=True).
+/// index of a position in it has the first of them as the major one. Where `groups` is not empty, it
+/// divides that group into `n_groups` of equal size: it lists the indices, each once, a group after another
+/// (JAX's axis_index_groups), and a position's index is its place in its group's list. Array axes stay where
+/// they are (JAX's tiled=True).
 ///   AxisIndex -> i32[]: the index.   AllReduce: every element reduced over the group by `kind`.
 ///   AllGather: the parts along `axis`, by index.   ReduceScatter: the sum's part along `axis`.
 ///   AllToAll: part i along `axis` goes to index i; the parts that come stand along `concat_axis`.
@@ -229,14 +231,18 @@ struct CollectiveParams {
   int64_t axis = 0, concat_axis = 0;
   ReduceKind kind = ReduceKind::kSum;
   Dims pairs = {};
-  int64_t group_size() const { return mesh.extent_of(axes); }
+  Dims groups = {};
+  int64_t n_groups = 1;
+  int64_t group_size() const { return mesh.extent_of(axes) / n_groups; }
   friend bool operator==(const CollectiveParams&, const CollectiveParams&) = default;
 };
 /// Reshard: the operand lies so from here on. FullToShard(whole) -> the part at a position, and
-/// ShardToFull(part) -> whole: the borders of code that is written for one position (shard_map).
+/// ShardToFull(part) -> whole: the borders of code that is written for one position (shard_map). Along
+/// axes that are `automatic` that code sees the whole, and the partitioner cuts it.
 struct ReshardParams {
   MeshShape mesh;
-  AxisSharding sharding;  ///< Without partial axes.
+  AxisSharding sharding;  ///< Without partial axes; of a border without automatic ones.
+  MeshAxes automatic = {};
   friend bool operator==(const ReshardParams&, const ReshardParams&) = default;
 };
 

@@ -13,10 +13,10 @@ namespace stow {
 /// The region around a region, and around that, up to one that nothing is around.
 RegionId outermost_region(const Graph& graph, RegionId region);
 
-/// Same nodes, operands, types, parameters (floats bit by bit, policies by identity), regions and
+/// True if the graphs have the same nodes, operands, types, parameters (floats bit by bit, policies by identity), regions and
 /// marks, in nested graphs too. Names of inputs, provenance and weakness of types do not count.
 bool equal(const Graph& a, const Graph& b);
-/// Two nodes alike in all but operands, provenance, region and `backward`.
+/// True if two nodes agree in all but operands, provenance, region and `backward`.
 bool same_operation(const Node& a, const Node& b);
 
 /// Equal graphs have equal hashes. Stable within a process (policies hash by address).

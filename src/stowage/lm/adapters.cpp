@@ -110,6 +110,13 @@ bool needs_reference(nn::TokenLoss kind) {
          kind == nn::TokenLoss::kCispo;
 }
 
+bool is_finite(const nn::Lora& lora) {
+  for (const Array& leaf : tree_leaves(lora))
+    for (const float x : leaf.to_vector<float>())
+      if (!std::isfinite(x)) return false;
+  return true;
+}
+
 bool is_finite_positive(float x) {
   return std::isfinite(x) && x > 0;
 }
@@ -145,8 +152,10 @@ Result<Adapters> Adapters::make(const Model& model, const AdaptersOptions& optio
     made.leaves_.push_back({paths[i], type, outer,
                             type.shape.elems() / std::max<int64_t>(outer * made.config_.adapters, 1)});
   }
-  for (std::vector<DeviceBufferPtr>& group : made.groups_)
-    for (const Leaf& leaf : made.leaves_) group.push_back(device.allocate(leaf.type.bytes()));
+  for (const Group group : {kWeights, kSums, kMu, kNu})
+    for (const Leaf& leaf : made.leaves_)
+      made.groups_[group].push_back(device.allocate(
+          leaf.type.bytes(), group >= kMu ? options.moments : MemoryKind::kDevice));
   for (const Array& scale : tree_leaves(nn::slot_scales_abstract(model.decoder(), made.config_)))
     made.scales_.push_back(device.allocate(scale.type().bytes()));
   return made;
@@ -166,7 +175,7 @@ Result<int> Adapters::take_slot(const nn::LoraConfig& config, const nn::Lora& we
   for (size_t i = 1; i < slots_.size(); ++i) {
     if (slots_[i].used) continue;
     const auto slot = static_cast<int>(i);
-    slots_[i] = {true, config, 0, 0};
+    slots_[i] = {true, config};
     set_scales(slot, config);
     write(kWeights, slot, config, weights);
     return slot;
@@ -214,6 +223,8 @@ Result<int> Adapters::load(const std::string& folder) {
       return fail("{}: these adapters have no slots of {}", folder, path);
   Result<Adapter> adapter = load_adapter(*files, model_.config(), Device::cpu());
   if (!adapter) return adapter.failure();
+  if (!is_finite(adapter->arrays))
+    return fail("{}/adapter_model.safetensors: expected finite weights, got one that is not", folder);
   nn::LoraConfig own = config;
   own.dropout = 0;
   return take_slot(own, adapter->arrays);
@@ -253,8 +264,11 @@ Result<void> Adapters::insert(int slot, const SlotState& state) {
       (state.optimizer && !(have_same_shapes(state.optimizer->mu, types) &&
                             have_same_shapes(state.optimizer->nu, types))))
     return fail("the arrays of the state are not those of its configuration");
+  if (!is_finite(state.weights) ||
+      (state.optimizer && !(is_finite(state.optimizer->mu) && is_finite(state.optimizer->nu))))
+    return fail("the state: expected finite weights and moments, got one that is not");
   for (const Group group : {kWeights, kSums, kMu, kNu}) clear(group, slot);
-  slots_[static_cast<size_t>(slot)] = {true, state.config, 0, 0};
+  slots_[static_cast<size_t>(slot)] = {true, state.config};
   set_scales(slot, state.config);
   write(kWeights, slot, state.config, state.weights);
   if (state.optimizer) {
@@ -389,7 +403,7 @@ Result<void> Adapters::check(const AdapterBatch& batch) const {
   // One that counts and is not finite would spoil the gradients of other rows' adapters.
   for (const std::vector<float>* values : {&batch.reference, &batch.advantages})
     for (size_t i = 0; i < values->size(); ++i)
-      if (!std::isfinite((*values)[i]) && i < batch.weights.size() && batch.weights[i] != 0)
+      if (!std::isfinite((*values)[i]) && (batch.weights.empty() || batch.weights[i] != 0))
         return fail("{}: expected finite numbers where the weight is not 0, got {} at row {}, place {}",
                     values == &batch.reference ? "reference" : "advantages", (*values)[i],
                     static_cast<int64_t>(i) / t, static_cast<int64_t>(i) % t);
@@ -430,7 +444,7 @@ const ExecutablePtr& Adapters::pass(const PassShape& shape) {
 }
 
 const ExecutablePtr& Adapters::step_program() {
-  if (!step_) step_ = compile_step(model_.decoder(), config_, model_.device()->threads());
+  if (!step_) step_ = compile_step(model_.decoder(), config_, model_.device()->threads(), has_moments_apart());
   return step_;
 }
 
@@ -451,8 +465,11 @@ BytesByKind Adapters::peak_bytes(const PassShape& shape) {
   BytesByKind peak{};
   for (size_t kind = 0; kind < peak.size(); ++kind) {
     // Beside a pass lie the moments, and where it makes no gradients their sums.
-    const int64_t beside = kind == device ? array_bytes * (shape.gradients ? 2 : 3) : 0;
-    const int64_t beside_step = weights[kind] + (kind == device ? scale_bytes : 0);
+    const int64_t sums = kind == device && !shape.gradients ? array_bytes : 0;
+    const int64_t moments = kind == static_cast<size_t>(options_.moments) ? 2 * array_bytes : 0;
+    const int64_t beside = sums + moments;
+    const int64_t beside_step = weights[kind] + (kind == device ? scale_bytes : 0) +
+                                (has_moments_apart() ? moments : 0);
     peak[kind] = std::max(plan(shape).kinds[kind].total_bytes + beside,
                           step_plan().kinds[kind].total_bytes + beside_step);
   }
@@ -537,6 +554,9 @@ Result<PassOutput> Adapters::run_passes(const AdapterBatch& batch, bool gradient
     take(output.logprobs, t);
     take(output.tokens, t);
     take(output.rows, 1);
+    for (int64_t row = begin; row < begin + here && gradients; ++row)
+      if (!std::isfinite(output.rows[static_cast<size_t>(row)]))
+        slots_[static_cast<size_t>(batch.slot[static_cast<size_t>(row)])].is_spoiled = true;
     for (int64_t row = begin; row < begin + here && gradients; ++row) {
       const RowLoss loss = row_loss(row);
       if (loss.kind == nn::TokenLoss::kDpo && loss.rejected < 0) continue;
@@ -560,6 +580,15 @@ Result<AdapterStep> Adapters::step(int slot, const AdamWOptions& o) {
   Slot& own = slots_[static_cast<size_t>(slot)];
   AdapterStep made{0, o.lr, own.examples};
   if (own.examples == 0) return made;
+  const auto drop = [&](std::string_view why) {
+    own.examples = 0;
+    own.is_spoiled = false;
+    return fail("slot {}: {}: the adapter is as it was, and its gradients are zero again", slot, why);
+  };
+  if (own.is_spoiled) {
+    clear(kSums, slot);
+    return drop("a row of it had a loss that is not finite");
+  }
   const auto t = static_cast<double>(own.steps + 1);
   float numbers[kNumStepNumbers];
   const auto set = [&](StepNumber i, double x) { numbers[i] = static_cast<float>(x); };
@@ -578,15 +607,23 @@ Result<AdapterStep> Adapters::step(int slot, const AdamWOptions& o) {
   prepare(program);
   Device& device = *model_.device();
   std::vector<DeviceBufferPtr> arguments;
-  for (const std::vector<DeviceBufferPtr>& group : groups_)
-    arguments.insert(arguments.end(), group.begin(), group.end());
+  for (const Group group : {kWeights, kSums, kMu, kNu})
+    for (size_t i = 0; i < leaves_.size(); ++i)
+      arguments.push_back(group >= kMu && has_moments_apart()
+                              ? put(device, std::span<const float>(read_part(group, i, slot)))
+                              : groups_[group][i]);
   arguments.push_back(put(device, std::span(&place, 1)));
   arguments.push_back(put(device, std::span<const float>(numbers)));
   const std::vector<DeviceBufferPtr> results = program->run(device, arguments);
   size_t next = 0;
-  for (std::vector<DeviceBufferPtr>& group : groups_)
-    for (DeviceBufferPtr& buffer : group) buffer = results[next++];
+  for (const Group group : {kWeights, kSums, kMu, kNu})
+    for (size_t i = 0; i < leaves_.size(); ++i, ++next)
+      if (group >= kMu && has_moments_apart())
+        write_part(group, i, slot, read_floats(*results[next]));
+      else
+        groups_[group][i] = results[next];
   made.grad_norm = read_floats(*results[next])[0];
+  if (!std::isfinite(made.grad_norm)) return drop("the norm of its gradient is not finite");
   own.examples = 0;
   ++own.steps;
   return made;

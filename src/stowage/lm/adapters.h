@@ -25,6 +25,9 @@ struct AdaptersOptions {
   int64_t chunk = 256;      ///< Tokens whose logits exist at a time.
   int64_t microbatch = 0;   ///< Rows computed at a time; 0: all of a batch.
   PolicyPtr policy = nullptr;  ///< Each layer is checkpointed with it; no choice changes a bit.
+  /// Where moments lie between steps, no choice of which changes a bit. Elsewhere than on the device a step
+  /// brings in those of its slot.
+  MemoryKind moments = MemoryKind::kDevice;
 };
 
 /// A new adapter.
@@ -94,7 +97,8 @@ struct SlotState {
 };
 
 /// Adapters of a model. Used by one thread at a time. Memory: of each array with slots four of its size
-/// (weights, sums of gradients, two moments), f32 on the model's device, for all slots from the start.
+/// (weights, sums of gradients, two moments), f32 on the model's device but for moments elsewhere, for all
+/// slots from the start.
 class Adapters {
  public:
   /// Errors: a model with an adapter; sizes that are not positive; unembed of a tied model.
@@ -105,7 +109,7 @@ class Adapters {
   /// Errors: no free slot; a rank outside of 1 to max_rank; nothing to train, or what has no slots.
   Result<int> create(const AdapterOptions& options);
   /// The same from a PEFT folder, without its dropout. Errors: also those of AdapterFiles::open, ranks
-  /// above max_rank, whole weights (modules_to_save).
+  /// above max_rank, whole weights (modules_to_save), weights that are not finite.
   Result<int> load(const std::string& folder);
   /// Frees a slot and zeroes all of it. Errors: no such adapter.
   Result<void> remove(int slot);
@@ -120,14 +124,15 @@ class Adapters {
   /// The same without gradients.
   Result<PassOutput> forward(const AdapterBatch& batch);
   /// AdamW with the mean of the slot's gradients, which are then zero. No other slot changes a bit.
-  /// Errors: no such adapter; numbers that are out of range.
+  /// Errors: no such adapter; numbers that are out of range; a loss of a row, or the norm, that is not
+  ///         finite, after which the gradients are zero and all else of the adapter is as it was.
   Result<AdapterStep> step(int slot, const AdamWOptions& options = {});
 
   /// Errors: no such adapter.
   Result<SlotState> extract(int slot) const;
   /// Puts weights, and where there is one the optimizer's state, else none, into an adapter; gradients
   /// become zero. Errors: no such adapter; other ranks or matrices than the slot's; arrays of other
-  /// shapes than the state's configuration says.
+  /// shapes than the state's configuration says, or that are not finite.
   Result<void> insert(int slot, const SlotState& state);
 
   bool contains(int slot) const;
@@ -149,6 +154,7 @@ class Adapters {
     bool used = false;
     nn::LoraConfig config;
     int64_t examples = 0, steps = 0;
+    bool is_spoiled = false;  // by a row whose loss was not finite
   };
   // Arrays of all adapters: one of the leaves of LoraSlots.
   struct Leaf {
@@ -169,6 +175,7 @@ class Adapters {
   std::vector<float> read_part(Group group, size_t leaf, int slot) const;
   void write_part(Group group, size_t leaf, int slot, const std::vector<float>& values);
   const ExecutablePtr& pass(const PassShape& shape);
+  bool has_moments_apart() const { return options_.moments != MemoryKind::kDevice; }
   const ExecutablePtr& step_program();
   // Before the arguments of a run are made.
   void prepare(const ExecutablePtr& program);

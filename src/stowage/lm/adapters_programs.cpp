@@ -76,29 +76,44 @@ struct Part {
   }
 };
 
-StepResult run_step(const SlotsState& state, const Array& place, const Array& numbers) {
+StepResult run_step(const SlotsState& state, const Array& place, const Array& numbers,
+                    bool moments_apart) {
   const auto number = [&](StepNumber i) { return numbers.slice(0, i, i + 1).reshape({}); };
   const std::vector<std::string> paths = tree_paths(state.weights);
   std::vector<Array> weights = tree_leaves(state.weights), sums = tree_leaves(state.sums),
                      mu = tree_leaves(state.mu), nu = tree_leaves(state.nu);
-  Array squares = 0.0f;
-  for (size_t i = 0; i < paths.size(); ++i) {
-    const Scope scope(paths[i]);
+  const auto part_of = [&](size_t i) {
     const auto axis = static_cast<size_t>(nn::slot_axis(paths[i]));
     Part part{std::vector<Array>(static_cast<size_t>(weights[i].rank()), full({}, 0, DType::kI32)),
               weights[i].shape().dims()};
     part.starts[axis] = place;
     part.sizes[axis] = 1;
-    const Array g = part.of(sums[i]) * number(kMeanFactor);
-    squares = squares + sum(square(g));
+    return part;
+  };
+  const auto gradient = [&](size_t i) { return part_of(i).of(sums[i]) * number(kMeanFactor); };
+  Array squares = 0.0f;
+  for (size_t i = 0; i < paths.size(); ++i) {
+    const Scope scope(paths[i]);
+    squares = squares + sum(square(gradient(i)));
+  }
+  // What is not finite never becomes a weight: in products over all adapters it would reach the others.
+  const Array is_finite = isfinite(squares);
+  for (size_t i = 0; i < paths.size(); ++i) {
+    const Scope scope(paths[i]);
+    const Part part = part_of(i);
+    const Array g = gradient(i);
     const Array p = part.of(weights[i]);
-    const Array m = part.of(mu[i]) * number(kBeta1) + g * number(kOneMinusBeta1);
-    const Array v = part.of(nu[i]) * number(kBeta2) + square(g) * number(kOneMinusBeta2);
+    const Array old_m = moments_apart ? mu[i] : part.of(mu[i]);
+    const Array old_v = moments_apart ? nu[i] : part.of(nu[i]);
+    const Array m = old_m * number(kBeta1) + g * number(kOneMinusBeta1);
+    const Array v = old_v * number(kBeta2) + square(g) * number(kOneMinusBeta2);
     const Array direction =
         m * number(kCorrection1) / (sqrt(v * number(kCorrection2)) + number(kEpsilon));
-    weights[i] = part.into(weights[i], p - number(kLearningRate) * (direction + number(kWeightDecay) * p));
-    mu[i] = part.into(mu[i], m);
-    nu[i] = part.into(nu[i], v);
+    const Array next = p - number(kLearningRate) * (direction + number(kWeightDecay) * p);
+    weights[i] = part.into(weights[i], where(logical_and(is_finite, isfinite(next)), next, p));
+    const Array next_m = where(is_finite, m, old_m), next_v = where(is_finite, v, old_v);
+    mu[i] = moments_apart ? next_m : part.into(mu[i], next_m);
+    nu[i] = moments_apart ? next_v : part.into(nu[i], next_v);
     sums[i] = part.into(sums[i], zeros_like(g));
   }
   const auto tree = [&](const std::vector<Array>& leaves) {
@@ -143,15 +158,18 @@ ExecutablePtr compile_pass(const Model& model, const nn::LoraSlotsConfig& slots,
 }
 
 ExecutablePtr compile_step(const nn::DecoderConfig& config, const nn::LoraSlotsConfig& slots,
-                           int threads) {
+                           int threads, bool moments_apart) {
   const nn::LoraSlots factors = nn::lora_slots_abstract(config, slots);
-  const SlotsState state{factors, factors, factors, factors};
+  nn::LoraSlotsConfig one = slots;
+  if (moments_apart) one.adapters = 1;
+  const nn::LoraSlots moments = nn::lora_slots_abstract(config, one);
+  const SlotsState state{factors, factors, moments, moments};
   CompileOptions options;
   options.donated = donated_between(0, tree_leaves(state).size(), 2);
   options.dump_name = "adapters_step";
   const ir::Graph graph =
-      jit([](const SlotsState& s, const Array& place, const Array& numbers) {
-        return run_step(s, place, numbers);
+      jit([moments_apart](const SlotsState& s, const Array& place, const Array& numbers) {
+        return run_step(s, place, numbers, moments_apart);
       })
           .lower(state, Array::abstract(Shape{}, DType::kI32),
                  Array::abstract({static_cast<int64_t>(kNumStepNumbers)}, DType::kF32))

@@ -58,10 +58,12 @@ struct SlotsState {
 };
 STOW_TREE(SlotsState, weights, sums, mu, nu);
 /// AdamW on the mean gradient of one slot compiled, whose sums become zero; no other slot's bytes are
-/// written. Arguments: SlotsState, the adapter's place i32 [], the numbers f32 [kNumStepNumbers]. Results:
-/// SlotsState, and the norm of the mean gradient f32 [].
+/// written. Where the norm is not finite nothing else changes; where a new weight is not, it stays.
+/// Arguments: SlotsState, the adapter's place i32 [], the numbers f32 [kNumStepNumbers]. Results:
+/// SlotsState, and the norm of the mean gradient f32 []. `moments_apart`: the moments of the state are
+/// those of the slot alone.
 /// Source:  Loshchilov and Hutter 2019 (arXiv 1711.05101), algorithm 2, with optax's eps.
 ExecutablePtr compile_step(const nn::DecoderConfig& config, const nn::LoraSlotsConfig& slots,
-                           int threads);
+                           int threads, bool moments_apart);
 
 }  // namespace stow::lm

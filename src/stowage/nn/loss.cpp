@@ -366,6 +366,25 @@ struct AdapterTokens {
 };
 STOW_TREE(AdapterTokens, tokens, z, slot);
 
+// x, whose gradient is 0 where it would not be finite.
+Array with_finite_gradient(const Array& x) {
+  const auto same = [](const Array& a) { return a; };
+  const auto forward = [](const Array& a) { return std::pair(a, None{}); };
+  const auto backward = [](const None&, const Array& ct) { return where(isfinite(ct), ct, 0.0); };
+  return custom_vjp(same, forward, backward)(x);
+}
+
+// The log-probability of each target, [c]. Where logits are not finite it is NaN and has no gradient;
+// where its own gradient is not finite it has none either: one product sums the gradients of all
+// adapters' B over all tokens, and the zeros that a token has in other adapters' columns would not
+// stop a NaN.
+Array contained_log_probs(const Array& logits, const Array& targets) {
+  const Array is_finite = all(isfinite(logits), 1);
+  const Array kept = where(expand_dims(is_finite, 1), logits, 0.0);
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  return with_finite_gradient(where(is_finite, -cross_entropy(kept, targets), nan));
+}
+
 // one(chunk of tokens) -> [c], over all of them, tree [n, ..] to [n].
 template <typename One, typename T>
 Array in_chunks(const One& one, const T& all, int64_t n, int64_t chunk) {
@@ -422,7 +441,9 @@ Array linear_log_probs(const Array& hidden, const Array& head, const Array& targ
       [](const Array& w, const Array& b, const AdapterTokens& x) {
         const Array logits = matmul(x.tokens.hidden, w, loss_dtype(x.tokens.hidden));
         const Array z = x.slot ? spread_slots(x.z, *x.slot, b.dim(1) / x.z.dim(1)) : x.z;
-        return -cross_entropy(logits + dot_general(z, b, {1}, {1}), x.tokens.targets);
+        const Array adapted = logits + dot_general(z, b, {1}, {1});
+        return x.slot ? contained_log_probs(adapted, x.tokens.targets)
+                      : -cross_entropy(adapted, x.tokens.targets);
       },
       nullptr, {.prevent_cse = false});
   AdapterTokens with = {all, adapter->z.reshape({n, adapter->z.dim(-1)}), {}};

@@ -83,7 +83,9 @@ struct HeadAdapter {
 /// Numbers: those of all logits at once for f32 and chunks of kProductBlock tokens; other chunks change
 ///          the order of the sums in the gradient of `head`.
 /// Adapter: with `adapter` the logits are hidden @ head + z b', summed in the wider of their dtypes and
-///          f32, and its gradients are exact too; z is there for all tokens.
+///          f32, and its gradients are exact too; z is there for all tokens. With slots a token whose
+///          logits are not finite has a log-probability of NaN and no gradient, as has one whose gradient
+///          would not be finite, so that it reaches no other adapter.
 /// Errors:  TraceError if the shapes do not fit or `chunk` is not positive.
 /// Source:  SkyRL tx's LogitsProcessor.
 Array linear_log_probs(const Array& hidden, const Array& head, const Array& targets, int64_t chunk,

@@ -3,10 +3,28 @@
 #include <algorithm>
 #include <set>
 
+#include <fmt/ranges.h>
+
 #include "stowage/ops/rule.h"
 
 namespace stow::ops {
 namespace {
+
+// Groups of equal size that hold each index over the axes once.
+void check_groups(const InferContext& c, const CollectiveParams& p) {
+  const bool has_groups = c.op != OpKind::kAxisIndex && c.op != OpKind::kPermute;
+  if (p.n_groups < 1 || (p.groups.empty() && p.n_groups > 1) || (!p.groups.empty() && !has_groups))
+    wrong_params(c);
+  if (p.groups.empty()) return;
+  const int64_t n = p.mesh.extent_of(p.axes);
+  if (n % p.n_groups != 0)
+    c.error("{} indices are not divisible into {} groups of equal size", n, p.n_groups);
+  const std::set<int64_t> indices(p.groups.begin(), p.groups.end());
+  if (static_cast<int64_t>(p.groups.size()) != n || static_cast<int64_t>(indices.size()) != n ||
+      *indices.begin() != 0 || *indices.rbegin() != n - 1)
+    c.error("expected groups that hold each of {} indices once, got [{}]", n,
+            fmt::join(p.groups, ", "));
+}
 
 // The parameters, whose fields that the op does not use have their defaults.
 const CollectiveParams& expect_group(const InferContext& c, size_t n_operands) {
@@ -19,6 +37,7 @@ const CollectiveParams& expect_group(const InferContext& c, size_t n_operands) {
     if (!seen.insert(axis).second)
       c.error("mesh axis '{}' is named twice", p.mesh.names[static_cast<size_t>(axis)]);
   }
+  check_groups(c, p);
   const bool along =
       c.op == OpKind::kAllGather || c.op == OpKind::kReduceScatter || c.op == OpKind::kAllToAll;
   if ((!along && p.axis != 0) || (c.op != OpKind::kAllToAll && p.concat_axis != 0) ||
@@ -146,6 +165,20 @@ Batched batch_collective(const BatchContext& c) {
   return rebuilt(c, p, c.operands, batch);
 }
 
+// In the body of a shard_map the partitioner may cut what the collective leaves as it is, with axes that
+// are not the body's.
+ShardingFactors shard_collective(const InferContext& c, std::span<const ArrayType> results) {
+  ShardingFactors f = shard_elementwise(c, results);
+  const auto& p = c.as<CollectiveParams>();
+  const bool along = c.op != OpKind::kAllReduce && c.op != OpKind::kPermute;
+  for (auto* lists : {&f.operands, &f.results})
+    for (auto& list : *lists) {
+      if (along) list[static_cast<size_t>(p.axis)] = ShardingFactors::kUnshardable;
+      if (c.op == OpKind::kAllToAll) list[static_cast<size_t>(p.concat_axis)] = ShardingFactors::kUnshardable;
+    }
+  return f;
+}
+
 // Additions of a reduction; the bytes are those of one position's memory, not of the network.
 Cost cost_collective(const InferContext& c, std::span<const ArrayType> results) {
   const bool adds = c.op == OpKind::kReduceScatter || c.op == OpKind::kAllReduce;
@@ -157,7 +190,7 @@ constexpr OpDef collective_def(OpKind op, InferFunction infer, VjpFunction vjp) 
           .infer = infer,
           .vjp = vjp,
           .batch = batch_collective,
-          .shard = shard_whole,
+          .shard = shard_collective,
           .local = local_same,
           .cost = cost_collective};
 }
@@ -168,6 +201,13 @@ const ReshardParams& expect_sharding(const InferContext& c, const ArrayType& who
   const auto& p = params_of<ReshardParams>(c);
   if (const auto fault = mesh_fault(p.mesh)) c.error("{}", *fault);
   if (!p.sharding.partial.empty() || p.sharding.kind != ReduceKind::kSum) wrong_params(c);
+  if (c.op == OpKind::kReshard && !p.automatic.empty()) wrong_params(c);
+  for (int axis : p.automatic) {
+    if (axis < 0 || axis >= p.mesh.rank())
+      c.error("mesh axis {} does not exist in {}", axis, to_string(p.mesh));
+    if (p.sharding.cuts_with(axis))
+      c.error("mesh axis '{}' is automatic and cuts the array", p.mesh.names[static_cast<size_t>(axis)]);
+  }
   if (const auto fault = sharding_fault(whole, p.sharding, p.mesh)) c.error("{}", *fault);
   return p;
 }
@@ -216,11 +256,13 @@ Cotangents vjp_reshard(const VjpContext& c) {
       c, [&] { return c.ct().builder().add1(OpKind::kReshard, c.node.params, {c.ct()}); });
 }
 
-// Mesh axes that do not cut the whole array: positions along them hold copies of one part.
+// Mesh axes that do not cut the whole array: positions along them hold copies of one part. Along
+// automatic axes there is one part.
 MeshAxes copied_over(const ReshardParams& p) {
   MeshAxes axes;
   for (int axis = 0; axis < p.mesh.rank(); ++axis)
-    if (!p.sharding.cuts_with(axis) && p.mesh.extents[static_cast<size_t>(axis)] > 1)
+    if (!p.sharding.cuts_with(axis) &&
+        std::find(p.automatic.begin(), p.automatic.end(), axis) == p.automatic.end() && p.mesh.extents[static_cast<size_t>(axis)] > 1)
       axes.push_back(axis);
   return axes;
 }

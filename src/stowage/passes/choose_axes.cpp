@@ -32,6 +32,9 @@ class Chooser {
         f_(level.factors[n]) {
     for (ValueId v : node_.operands) operand_types_.push_back(from_.type(v));
     for (int i = 0; i < node_.n_results; ++i) result_types_.push_back(from_.type(node_.result(i)));
+    // Positions along the manual axes of a body hold different arrays.
+    for (ValueId v : node_.operands) may_cut_ &= level.may_cut(v);
+    for (int i = 0; i < node_.n_results; ++i) may_cut_ &= level.may_cut(node_.result(i));
   }
 
   AxisChoice choose() const {
@@ -50,8 +53,8 @@ class Chooser {
       places.push_back({node_.result(i), &f_.results[static_cast<size_t>(i)]});
     for (size_t i = 0; i < node_.operands.size(); ++i)
       places.push_back({node_.operands[i], &f_.operands[i]});
-    const bool manual = level_.is_manual(node_.result());
-    for (size_t seed = 0; !manual && seed < std::min(places.size(), kMaxSeeds); ++seed) {
+    const bool closed = level_.is_closed(node_.result());
+    for (size_t seed = 0; !closed && seed < std::min(places.size(), kMaxSeeds); ++seed) {
       LetterAxes axes;
       take(places[seed], axes);
       const LetterAxes alone = axes;
@@ -82,7 +85,7 @@ class Chooser {
         const bool taken = std::any_of(axes.begin(), axes.end(), [&](const auto& other) {
           return std::find(other.second.begin(), other.second.end(), axis) != other.second.end();
         });
-        if (taken) break;
+        if (taken || (may_cut_ >> axis & 1) == 0) break;
         cut.push_back(axis);
         if (!can_cut(f_, {{letter, cut}}, mesh_, operand_types_, result_types_)) {
           cut.pop_back();
@@ -125,6 +128,7 @@ class Chooser {
   const Node& node_;
   const ShardingFactors& f_;
   std::vector<ArrayType> operand_types_, result_types_;
+  uint64_t may_cut_ = ~uint64_t{0};  // a bit for each mesh axis
 };
 
 }  // namespace

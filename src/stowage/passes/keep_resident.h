@@ -1,4 +1,4 @@
-// The pass that leaves on the device what would come back to it soonest.
+// The pass that keeps on the device the residuals with the shortest round trip to another memory.
 // Not the choice of how much; that is session/plan_search.
 #pragma once
 
@@ -12,12 +12,12 @@ namespace stow {
 /// What keep_resident() makes of a graph.
 struct KeptResident {
   Graph graph;
-  int64_t bytes = 0;  ///< That neither leave nor come back.
+  int64_t bytes = 0;  ///< Bytes that are no longer moved.
 };
-/// What is moved away only to be read on the device again, and leaves last, is what the backward pass
-/// begins with: its round trip is the least use. As much of it as `bytes` hold, counted from the last,
-/// stays where it is: single values, and slices of residual stacks, the scans of both passes cut in two
-/// at the first of them. The graph as it is where that is nothing. Bits stay.
+/// Values that are moved off the device only to be read there again stay, counted from the last one that
+/// leaves until they take `bytes`: the backward pass reads the last one first, so its round trip gains
+/// least. They are single values and slices of residual stacks; the scans of both passes are cut in two at
+/// the first slice that stays. Returns the graph unchanged if nothing fits. Bits stay.
 KeptResident keep_resident(const Graph& graph, int64_t bytes);
 
 }  // namespace stow

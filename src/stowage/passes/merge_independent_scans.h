@@ -1,4 +1,4 @@
-// The pass that puts work over what lies on the host or disk beside a scan that it does not concern.
+// The pass that merges scans over tiles into an independent scan, whose computation hides their moves.
 // Not the cutting of that work; that is tiles.h.
 #pragma once
 
@@ -12,13 +12,13 @@ namespace stow {
 /// The scan of the backward pass that computes most, products included; invalid where none has any.
 NodeId busiest_backward_scan(const Graph& graph);
 
-/// Which nodes neither need these, over any path, nor are needed by them; none of `nodes` itself.
+/// By node, true if it neither depends on `nodes` nor they on it, over any path; false for `nodes`.
 std::vector<bool> independent_of(const Graph& graph, const std::vector<NodeId>& nodes);
 
-/// Scans over tiles (tiles.h) that have as many iterations as the busiest scan of the backward pass
-/// and neither wait for it, nor it for them, become part of it: an iteration of it does one of
-/// theirs. So the update of a head whose gradient comes before those of the layers has its moves
-/// beside their computation. Bits stay.
+/// A scan over tiles (tiles.h) becomes part of the busiest scan of the backward pass if both have the same
+/// number of iterations and neither depends on the other: an iteration then does one of each. Example: the
+/// gradient of the head is there before those of the layers, so the moves of the head's update overlap with
+/// the layers' computation. Bits stay.
 Graph merge_independent_scans(const Graph& graph);
 
 }  // namespace stow

@@ -9,6 +9,7 @@
 #include "stowage/ops/localize.h"
 #include "stowage/passes/choose_axes.h"
 #include "stowage/passes/combine.h"
+#include "stowage/passes/combine_all_reduces.h"
 #include "stowage/passes/propagate.h"
 #include "stowage/passes/reshard.h"
 #include "stowage/passes/sharding_notes.h"
@@ -233,7 +234,12 @@ class Writer {
     const ValueId v = node.operands[0];
     const bool is_part = level_.is_manual(v);
     check_mesh(node, node.as<ReshardParams>().mesh);
-    const AxisSharding as = canonical_sharding(node.as<ReshardParams>().sharding, mesh_);
+    AxisSharding as = canonical_sharding(node.as<ReshardParams>().sharding, mesh_);
+    // A part that automatic axes cut is the array that these cut further.
+    const ValueId part = node.op == OpKind::kShardToFull ? v : node.result();
+    if (level_.is_manual(part))
+      for (size_t i = 0; i < as.axes.size(); ++i)
+        as.axes[i].insert(as.axes[i].end(), level_.at(part).axes[i].begin(), level_.at(part).axes[i].end());
     if (node.op == OpKind::kFullToShard && is_part)
       error(node,
             "expected an array over the mesh, got a part of one: shard_map stands in the body "
@@ -513,7 +519,7 @@ Partitioned partition(const Graph& graph, const MeshShape& mesh, std::span<const
   }
   Writer writer(*shardings, mesh, options, builder, notes);
   result.graph.set_outputs(writer.write(inputs, plain_in, wanted, RegionId()));
-  result.graph = combine_sums(result.graph);
+  result.graph = combine_all_reduces(combine_sums(result.graph));
   result.notes = notes.take();
   if (options.strict && !result.notes.empty()) refuse_notes(result.notes);
   std::map<OpKind, CollectiveCount> counts;

@@ -42,6 +42,7 @@ class Propagation {
     level->graph = &graph;
     level->fixed.assign(graph.n_values(), false);
     level->manual.assign(graph.n_values(), false);
+    level->automatic.assign(graph.n_values(), 0);
     level->varies.assign(graph.n_values(), 0);
     for (size_t v = 0; v < graph.n_values(); ++v)
       level->of.push_back(whole_sharding(graph.type(ValueId(v)).shape.rank()));
@@ -52,6 +53,7 @@ class Propagation {
       for (const GraphPtr& nested : node.graphs) level->nested[n].push_back(prepare(*nested));
       if (node.graphs.empty()) level->factors[n] = factors_of(graph, node);
       if (node.op == OpKind::kReshard) fix(*level, node.result(), wanted(node));
+      if (node.op == OpKind::kFullToShard) automatic_ |= bits(node.as<ReshardParams>().automatic);
     }
     return level;
   }
@@ -62,7 +64,7 @@ class Propagation {
     level.fixed[v.index()] = true;
   }
 
-  // Marks what the bodies of shard_map compute, and fixes it as whole.
+  // Marks what the bodies of shard_map compute, and fixes it as whole but along automatic axes.
   void find_manual(Level& level) {
     while (spread_manual(level)) {
     }
@@ -105,11 +107,22 @@ class Propagation {
     return mask;
   }
 
+  // Axes that the partitioner may cut the results of a node with, where its operands allow those of `mask`.
+  static uint64_t automatic_of(const Node& node, uint64_t mask) {
+    if (node.op == OpKind::kFullToShard) return bits(node.as<ReshardParams>().automatic);
+    if (is_collective(node.op) || node.op == OpKind::kAxisIndex)
+      return mask & ~bits(node.as<CollectiveParams>().axes);
+    return mask;
+  }
+
   // Along which axes the results of a node differ, where its operands differ along those of `mask`.
   static uint64_t varying(const Node& node, uint64_t mask) {
     if (node.op == OpKind::kFullToShard) return bits(node.as<ReshardParams>().sharding);
-    if (node.op == OpKind::kAllReduce || node.op == OpKind::kAllGather)
-      return mask & ~bits(node.as<CollectiveParams>().axes);
+    if (node.op == OpKind::kAllReduce || node.op == OpKind::kAllGather) {
+      // Groups of an axis have results of their own.
+      const auto& p = node.as<CollectiveParams>();
+      return p.n_groups > 1 ? mask : mask & ~bits(p.axes);
+    }
     if (is_collective(node.op) || node.op == OpKind::kAxisIndex)
       return mask | bits(node.as<CollectiveParams>().axes);
     return mask;
@@ -121,28 +134,36 @@ class Propagation {
     for (size_t n = 0; n < graph.n_nodes(); ++n) {
       const Node& node = graph.nodes()[n];
       if (node.graphs.empty()) {
-        if (node.op == OpKind::kShardToFull) continue;
+        if (node.op == OpKind::kShardToFull) {
+          const ValueId part = node.operands[0];
+          if (level.is_manual(part))
+            changed |= mark(level, part, 0, bits(node.as<ReshardParams>().automatic));
+          continue;
+        }
         bool manual = makes_manual(node.op);
-        uint64_t mask = 0;
+        uint64_t mask = 0, automatic = automatic_;
         for (ValueId v : node.operands) {
           manual = manual || level.is_manual(v);
           mask |= level.varies[v.index()];
+          automatic &= level.may_cut(v);
         }
         mask = varying(node, mask);
+        automatic = automatic_of(node, automatic);
         for (int i = 0; manual && i < node.n_results; ++i)
-          changed |= mark(level, node.result(i), mask);
+          changed |= mark(level, node.result(i), mask, automatic);
         continue;
       }
       for_each_edge(level, n, [&](std::vector<Place> ends, size_t n_operands) {
         bool any = false;
-        uint64_t mask = 0;
+        uint64_t mask = 0, automatic = automatic_;
         for (const Place& end : ends) {
           any = any || end.level->is_manual(end.value);
           mask |= end.level->varies[end.value.index()];
+          automatic &= end.level->may_cut(end.value);
         }
         // An operand is not made manual by what reads it.
         for (size_t i = n_operands; any && i < ends.size(); ++i)
-          changed |= mark(*ends[i].level, ends[i].value, mask);
+          changed |= mark(*ends[i].level, ends[i].value, mask, automatic);
       });
       for (size_t k = 0; k < level.nested[n].size(); ++k)
         changed |= spread_manual(inner_of(level, n, k));
@@ -150,11 +171,13 @@ class Propagation {
     return changed;
   }
 
-  static bool mark(Level& level, ValueId v, uint64_t mask) {
+  static bool mark(Level& level, ValueId v, uint64_t varies, uint64_t automatic) {
     const size_t i = v.index();
-    if (level.manual[i] && (mask & ~level.varies[i]) == 0) return false;
+    const uint64_t left = level.may_cut(v) & automatic;
+    if (level.manual[i] && (varies & ~level.varies[i]) == 0 && left == level.automatic[i]) return false;
     level.manual[i] = true;
-    level.varies[i] |= mask;
+    level.varies[i] |= varies;
+    level.automatic[i] = left;
     return true;
   }
 
@@ -180,8 +203,8 @@ class Propagation {
 
   void fix_manual(Level& level) {
     for (size_t v = 0; v < level.manual.size(); ++v) {
-      if (!level.manual[v]) continue;
       const ValueId id(v);
+      if (!level.is_closed(id)) continue;
       level.of[v] = whole_sharding(level.graph->type(id).shape.rank());
       level.fixed[v] = true;
     }
@@ -285,10 +308,12 @@ class Propagation {
       edges();
       return changed;
     }
-    if (node.op == OpKind::kReshard || node.op == OpKind::kFullToShard)
-      return shape_operand(level, node);
-    if (node.op == OpKind::kShardToFull) return shape_result(level, node);
-    if (level.is_manual(node.result())) return false;
+    if (node.op == OpKind::kReshard) return extend(level, node.operands[0], wanted(node));
+    if (node.op == OpKind::kFullToShard)
+      return relate_border(level, node, node.operands[0], node.result());
+    if (node.op == OpKind::kShardToFull)
+      return relate_border(level, node, node.result(), node.operands[0]);
+    if (level.is_closed(node.result())) return false;
     if (stage_ == Stage::kPassThrough && !passes_through(node.op)) return false;
     std::vector<Place> places;
     for (int i = 0; i < node.n_results; ++i)
@@ -301,13 +326,23 @@ class Propagation {
     return relate(places, first_changed);
   }
 
+  // The border says how a whole array lies best beside it, unless something else does. What automatic axes
+  // cut is cut with them on both sides.
+  bool relate_border(Level& level, const Node& node, ValueId whole, ValueId part) {
+    const uint64_t automatic = bits(node.as<ReshardParams>().automatic);
+    AxisSharding outside = wanted(node), inside = level.at(whole);
+    for (int i = 0; i < outside.rank(); ++i) {
+      const auto at = static_cast<size_t>(i);
+      if (level.is_manual(part))
+        outside.axes[at].insert(outside.axes[at].end(), level.at(part).axes[at].begin(),
+                                level.at(part).axes[at].end());
+      std::erase_if(inside.axes[at], [&](int axis) { return (automatic >> axis & 1) == 0; });
+    }
+    bool changed = extend(level, whole, outside);
+    if (level.is_manual(part)) changed |= extend(level, part, inside);
+    return changed;
+  }
   // A constraint says how a value lies best before it as well, unless something else does.
-  bool shape_operand(Level& level, const Node& node) {
-    return extend(level, node.operands[0], wanted(node));
-  }
-  bool shape_result(Level& level, const Node& node) {
-    return extend(level, node.result(), wanted(node));
-  }
   bool extend(Level& level, ValueId v, const AxisSharding& wanted) {
     bool changed = false;
     for (int i = 0; i < wanted.rank(); ++i)
@@ -325,7 +360,7 @@ class Propagation {
     const int64_t extent = level.graph->type(v).shape[axis];
     bool changed = false;
     for (size_t i = have.size(); i < wanted.size(); ++i) {
-      if (s.cuts_with(wanted[i])) break;
+      if (s.cuts_with(wanted[i]) || (level.may_cut(v) >> wanted[i] & 1) == 0) break;
       have.push_back(wanted[i]);
       if (extent == 0 || extent % mesh_.extent_of(have) != 0) {
         have.pop_back();
@@ -337,7 +372,7 @@ class Propagation {
   }
 
   static bool takes_part(const Place& place) {
-    return !place.level->is_manual(place.value) &&
+    return !place.level->is_closed(place.value) &&
            !is_made_at_use(*place.level->graph, place.value);
   }
 
@@ -383,6 +418,7 @@ class Propagation {
   }
 
   const MeshShape& mesh_;
+  uint64_t automatic_ = 0;  // axes that are automatic in any body
   Stage stage_ = Stage::kPassThrough;
 };
 

@@ -18,8 +18,10 @@ struct GraphShardings {
   const Graph* graph = nullptr;
   std::vector<AxisSharding> of;  ///< By value; never partial.
   /// By value: it is one position's own, as in the body of shard_map. Its type is that of the part,
-  /// and `of` says whole.
+  /// and `of` says whole, but for axes that are automatic.
   std::vector<bool> manual;
+  /// By value, of manual ones: a bit for each mesh axis that the partitioner may cut it with.
+  std::vector<uint64_t> automatic;
   /// By value, of manual ones: a bit for each mesh axis along which positions may hold different
   /// values.
   std::vector<uint64_t> varies;
@@ -30,6 +32,10 @@ struct GraphShardings {
 
   const AxisSharding& at(ValueId v) const { return of[v.index()]; }
   bool is_manual(ValueId v) const { return manual[v.index()]; }
+  /// True for a manual value that no mesh axis may cut.
+  bool is_closed(ValueId v) const { return manual[v.index()] && automatic[v.index()] == 0; }
+  /// A bit for each mesh axis that may cut the value.
+  uint64_t may_cut(ValueId v) const { return manual[v.index()] ? automatic[v.index()] : ~uint64_t{0}; }
 };
 
 /// True for a value that is made anew as each reader wants it, since that takes no operand but a

@@ -222,6 +222,13 @@ class Rewriter {
       operands.push_back(on_slice(body, operand));
     }
     stand_for_node();
+    if (node.op == OpKind::kReshape) return reshape(operands[0], slice_shape(v));
+    if (node.op == OpKind::kBroadcast) {
+      const Dims& axes = node.as<BroadcastParams>().axes;
+      Dims rest(axes.begin() + 1, axes.end());
+      for (int64_t& axis : rest) --axis;
+      return broadcast(operands[0], slice_shape(v), rest);
+    }
     Params params = node.params;
     if (op_class(node.op) == OpClass::kReduce)
       for (int64_t& axis : std::get<AxesParams>(params).axes) --axis;
@@ -295,7 +302,7 @@ class UpdateFinder {
   enum class Role : uint8_t {
     kNone,
     kStack,   // what the scan stacks
-    kFree,    // made of arguments alone, of as many slices, element by element
+    kFree,    // made of arguments alone, of as many slices, slice by slice
     kMember,  // made of stacks slice by slice
     kSum      // a reduction of stacks or members that keeps the first axis
   };
@@ -337,19 +344,33 @@ class UpdateFinder {
     }
     const bool reduces = first_reduced_axis(node) > 0;
     const bool moves = node.op == OpKind::kDevicePut;
-    if (!reduces && !moves && op_class(node.op) != OpClass::kElementwise) return;
+    const bool views = keeps_slices(node);
+    if (!reduces && !moves && !views && op_class(node.op) != OpClass::kElementwise) return;
+    // A scale of each row is a reduction that the rows are divided by and that is kept. What else reads
+    // reductions, as a norm, reads them behind the scan.
+    const auto is_read = [&](ValueId operand) {
+      return is_sliced(operand) || ((views || moves) && role(operand) == Role::kSum);
+    };
     bool sliced = false, free = false;
     for (ValueId operand : node.operands) {
       const bool is_free = role(operand) == Role::kFree;
-      sliced = sliced || is_sliced(operand);
+      sliced = sliced || is_read(operand);
       free = free || is_free;
-      if (!is_sliced(operand) && !is_free && !is_uniform_before(operand)) return;
+      if (!is_read(operand) && !is_free && !is_uniform_before(operand)) return;
     }
     if (!sliced && free && !reduces && !moves && has_slices(v)) role(v) = Role::kFree;
     if (!sliced || !has_slices(v)) return;
     role(v) = reduces ? Role::kSum : Role::kMember;
     for (ValueId operand : node.operands)
-      if (is_sliced(operand)) join(operand, v);
+      if (is_read(operand)) join(operand, v);
+  }
+  // Whether a view's slices along the first axis are views of its operand's slices.
+  bool keeps_slices(const Node& node) const {
+    if (node.op != OpKind::kReshape && node.op != OpKind::kBroadcast) return false;
+    if (!has_slices(node.operands[0]) || !has_slices(node.first_result)) return false;
+    if (node.op == OpKind::kReshape) return true;
+    const Dims& axes = node.as<BroadcastParams>().axes;
+    return axes[0] == 0;
   }
   bool is_uniform_before(ValueId v) const {
     const ValueId source = uniform_source(graph_, v);

@@ -1,4 +1,4 @@
-// The pass that sends stacks on the device to where what is made of them goes.
+// The pass that moves a stack off the device when the result of its only readers leaves as well.
 // Not the sinking of those moves into the scans; that is sink_moves.h.
 #pragma once
 
@@ -7,11 +7,11 @@
 
 namespace stow {
 
-/// Where a stack that a scan makes is read by nothing but elementwise work whose result is moved away
-/// from the device, the stack is moved there too, and back for that work: it leaves slice by slice
-/// then, and the work goes tile by tile (tiles.h). So an embedding's gradient on the host that is the
-/// sum of a head's, made block by block, and of a gather's is never whole on the device. More is moved.
-/// Bits stay.
+/// A stack that a scan makes is moved to another memory, and back for its readers, if these are
+/// elementwise work whose result is moved to that memory, and nothing else reads it. The stack then leaves
+/// slice by slice (sink_moves.h), and the work goes tile by tile (tiles.h). Example: the gradient of a tied
+/// embedding, on the host, is the sum of the head's gradient, which a scan makes in blocks, and of a
+/// gather's; it is never whole on the device. More bytes are moved. Bits stay.
 Graph spill_stacks(const Graph& graph);
 
 }  // namespace stow

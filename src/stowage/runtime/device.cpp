@@ -19,7 +19,7 @@
 
 namespace stow {
 
-class Mapping {
+class runtime::Mapping {
  public:
   virtual ~Mapping() = default;
   virtual Place place() const = 0;

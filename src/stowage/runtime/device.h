@@ -17,6 +17,9 @@
 namespace stow {
 
 class Device;
+
+namespace runtime {
+
 class Stream;
 class Streams;
 class Target;  // runtime/target.h
@@ -25,11 +28,13 @@ using TargetPtr = std::shared_ptr<const Target>;
 /// Address space, or a range of a disk, that buffers lie in; given back with the last of them.
 class Mapping;
 
+}  // namespace runtime
+
 /// A range of a device's heap, returned when the last owner lets go.
 class DeviceBuffer {
  public:
   /// `bytes` of a mapping from `begin` on; of none where there are no bytes.
-  DeviceBuffer(std::shared_ptr<Device> device, MemoryKind kind, std::shared_ptr<Mapping> mapping,
+  DeviceBuffer(std::shared_ptr<Device> device, MemoryKind kind, std::shared_ptr<runtime::Mapping> mapping,
                int64_t begin, int64_t bytes);
   ~DeviceBuffer();
   DeviceBuffer(const DeviceBuffer&) = delete;
@@ -50,7 +55,7 @@ class DeviceBuffer {
   friend class Device;
   std::shared_ptr<Device> device_;
   MemoryKind kind_;
-  std::shared_ptr<Mapping> mapping_;
+  std::shared_ptr<runtime::Mapping> mapping_;
   int64_t begin_;
   runtime::Place place_;
   int64_t bytes_;
@@ -70,7 +75,7 @@ class Device : public std::enable_shared_from_this<Device> {
   static constexpr int64_t unlimited_bytes() { return int64_t{1} << 62; }  ///< No bound.
 
   Device(std::string name, Capacities capacities, int threads);  ///< A CPU with any capacities.
-  Device(std::string name, Capacities capacities, TargetPtr target);  ///< Of that target.
+  Device(std::string name, Capacities capacities, runtime::TargetPtr target);  ///< Of that target.
   ~Device();
 
   /// The CPU, with what the machine can really give (cgroup limit, available memory) as capacity
@@ -109,12 +114,12 @@ class Device : public std::enable_shared_from_this<Device> {
   std::vector<DeviceBufferPtr> split(DeviceBufferPtr whole, const std::vector<ByteRange>& ranges);
 
   /// The disk, opened when it is first needed. Errors: CapacityError naming the folder.
-  Disk& disk();
+  runtime::Disk& disk();
 
   const std::string& name() const { return name_; }  ///< For errors.
   /// How many devices this process made before it.
   int64_t number() const { return number_; }
-  const TargetPtr& target() const { return target_; }  ///< What its programs are compiled for.
+  const runtime::TargetPtr& target() const { return target_; }  ///< What its programs are compiled for.
   int threads() const;                                 ///< Of its kernels.
   int64_t capacity_bytes(MemoryKind kind) const { return capacity_[index(kind)]; }  ///< Of a heap.
   /// What is mapped now, and the most that ever was since the last reset.
@@ -122,9 +127,9 @@ class Device : public std::enable_shared_from_this<Device> {
   int64_t high_water_bytes(MemoryKind kind) const { return high_water_[index(kind)]; }  ///< Peak.
   void reset_high_water();  ///< To what is in use.
 
-  Streams& streams();  ///< Its copy streams, made when first asked for.
+  runtime::Streams& streams();  ///< Its copy streams, made when first asked for.
   /// The thread that runs its programs where several devices run at once, made when first asked for.
-  Stream& worker();
+  runtime::Stream& worker();
 
  private:
   friend class DeviceBuffer;
@@ -133,11 +138,11 @@ class Device : public std::enable_shared_from_this<Device> {
   void drop(DeviceBufferPtr& arena);
   DeviceBufferPtr allocate(int64_t bytes, MemoryKind kind, bool zeroed);
   // A range of a mapping has lost its buffer; the caller's hold on the mapping goes with it.
-  void set_idle(std::shared_ptr<Mapping> mapping, MemoryKind kind, ByteRange range);
+  void set_idle(std::shared_ptr<runtime::Mapping> mapping, MemoryKind kind, ByteRange range);
   // Gives idle memory back until no more than this is left; under idle_mutex_, as take_spare() is.
   void trim_idle(int64_t most_bytes);
   // A spare mapping of as many pages; null where there is none.
-  std::shared_ptr<Mapping> take_spare(int64_t bytes);
+  std::shared_ptr<runtime::Mapping> take_spare(int64_t bytes);
 
   // What of `kind` is left; where kinds share memory, what of both.
   int64_t left_bytes(MemoryKind kind) const;
@@ -145,18 +150,18 @@ class Device : public std::enable_shared_from_this<Device> {
   std::string name_;
   int64_t number_;
   bool one_ram_ = false;  // `device` and `pinned_host` share one capacity
-  TargetPtr target_;
+  runtime::TargetPtr target_;
   Capacities capacity_;
   DiskOptions disk_options_;
-  std::shared_ptr<Disk> disk_;
+  std::shared_ptr<runtime::Disk> disk_;
   std::array<int64_t, kNumMemoryKinds> in_use_{}, high_water_{};
   std::array<DeviceBufferPtr, kNumMemoryKinds> arenas_;  // hold no reference to the device
-  std::vector<std::shared_ptr<Mapping>> spare_;  // the oldest first; no buffer uses them
-  std::vector<Mapping*> partly_idle_;            // parts of which buffers use, the oldest first
+  std::vector<std::shared_ptr<runtime::Mapping>> spare_;  // the oldest first; no buffer uses them
+  std::vector<runtime::Mapping*> partly_idle_;            // parts of which buffers use, the oldest first
   int64_t idle_bytes_ = 0;
   std::mutex idle_mutex_;  // of the three above: buffers may end on any thread
-  std::unique_ptr<Streams> streams_;
-  std::unique_ptr<Stream> worker_;
+  std::unique_ptr<runtime::Streams> streams_;
+  std::unique_ptr<runtime::Stream> worker_;
 };
 using DevicePtr = std::shared_ptr<Device>;  ///< Kept by its buffers.
 

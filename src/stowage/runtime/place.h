@@ -5,13 +5,9 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace stow {
+namespace stow::runtime {
 
 class Disk;
-
-}  // namespace stow
-
-namespace stow::runtime {
 
 struct Place {
   std::byte* memory = nullptr;  ///< Where `disk` is null.

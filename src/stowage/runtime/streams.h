@@ -24,6 +24,8 @@ enum class StreamTiming : uint8_t {
   kAtWait    ///< As late as can be: when it, or a later one, is awaited.
 };
 
+namespace runtime {
+
 /// One thing after another, in the order given.
 class Stream {
  public:
@@ -70,16 +72,18 @@ class Streams {
   std::array<Stream, kNumStreams> streams_;
 };
 
+}  // namespace runtime
+
 /// Leaves no move under way at the end of a scope.
 class Drain {
  public:
-  explicit Drain(Streams& streams) : streams_(streams) {}
+  explicit Drain(runtime::Streams& streams) : streams_(streams) {}
   ~Drain() { streams_.drain(); }
   Drain(const Drain&) = delete;
   Drain& operator=(const Drain&) = delete;
 
  private:
-  Streams& streams_;
+  runtime::Streams& streams_;
 };
 
 }  // namespace stow

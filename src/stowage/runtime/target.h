@@ -28,6 +28,8 @@ class BoundKernel {
                    void* scratch) const = 0;
 };
 
+namespace runtime {
+
 /// Immutable; shared by devices and programs.
 class Target {
  public:
@@ -72,6 +74,8 @@ class Target {
   int threads_;
 };
 using TargetPtr = std::shared_ptr<const Target>;  ///< Immutable.
+
+}  // namespace runtime
 
 /// What passes/lower.h takes of a target. Refers to it.
 ir::KernelTarget kernel_target(const Target& target);

@@ -102,7 +102,7 @@ using ExecutablePtr = std::shared_ptr<const Executable>;  ///< Immutable.
 /// Compiles for devices of that target. Allocates no tensor.
 /// Errors: TraceError for a policy that cannot take effect.
 ExecutablePtr compile(const ir::Graph& graph, const CompileOptions& options,
-                      const TargetPtr& target);
+                      const runtime::TargetPtr& target);
 /// The same for CPU devices with so many threads.
 /// Errors: and TraceError for a STOW_ISA that names nothing.
 ExecutablePtr compile(const ir::Graph& graph, const CompileOptions& options, int threads);

@@ -106,6 +106,10 @@ struct TrainConfig {
     std::string
         disk_folder;  ///< Of the disk's file; the system's folder for temporary files if empty.
     double timeout = 60;  ///< Seconds that a device may be late where several train together.
+    std::string reduce = "tree";  ///< Who makes sums over devices: the tree, or the transport.
+    /// No key: the host's memory of each device through which the devices of a mesh exchange, as the
+    /// command that starts them knows it (comm::window_of). It counts against memory.host.
+    int64_t window_bytes = 0;
   } runtime;
   struct Memory {
     std::optional<int64_t> device;  ///< Bytes; none: what the machine can give.
@@ -141,8 +145,9 @@ const std::vector<std::string>& compute_dtypes();
 
 /// What `memory.policy` may be: "auto" and the policies by name.
 const std::vector<std::string>& memory_policies();
-/// What `runtime.platform`, `memory.activations` and the other places may be.
+/// What `runtime.platform`, `runtime.reduce`, `memory.activations` and the other places may be.
 const std::vector<std::string>& platforms();
+const std::vector<std::string>& reduce_orders();
 const std::vector<std::string>& activation_places();
 const std::vector<std::string>& state_places();
 /// What `model.dtype` and `data.too_long` may be.

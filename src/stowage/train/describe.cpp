@@ -279,14 +279,6 @@ std::string Job::describe() const {
 
 namespace {
 
-// "data 4 x model 2".
-std::string describe_mesh(const MeshShape& mesh) {
-  std::string text;
-  for (size_t i = 0; i < mesh.names.size(); ++i)
-    text += fmt::format("{}{} {}", i == 0 ? "" : " x ", mesh.names[i], mesh.extents[i]);
-  return text;
-}
-
 std::string describe_collectives(const JobPlan& plan) {
   const std::vector<CollectiveCount>& counts = plan.programs.step->collectives();
   if (counts.empty()) return "";
@@ -302,13 +294,20 @@ std::string describe_collectives(const JobPlan& plan) {
 
 }  // namespace
 
+std::string describe_mesh(const Job& job) {
+  const MeshShape& mesh = job.mesh();
+  if (mesh.rank() == 0) return "";
+  std::string axes;
+  for (size_t i = 0; i < mesh.names.size(); ++i)
+    axes += fmt::format("{}{} {}", i == 0 ? "" : " x ", mesh.names[i], mesh.extents[i]);
+  return fmt::format("mesh: {}; sizes are those of one of {} devices", axes, mesh.size());
+}
+
 std::string describe_choice(const Job& job, const Choice& choice, const Budgets& budgets) {
   const JobPlan& plan = *choice.plan;
   const TrainConfig& c = job.config();
   std::string text = fmt::format("model: {}\n", job.describe());
-  if (job.mesh().rank() > 0)
-    text += fmt::format("mesh: {}; sizes are those of one of {} devices\n", describe_mesh(job.mesh()),
-                        job.mesh().size());
+  if (const std::string mesh = describe_mesh(job); !mesh.empty()) text += mesh + "\n";
   text += fmt::format("budget: {}\n",
                       budgets[0] ? format_bytes(*budgets[0]) : "none given, none assumed");
   size_t width = 11;

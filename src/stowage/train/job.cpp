@@ -58,7 +58,14 @@ int64_t device_bytes(const TrainConfig& config, const BytesByKind& bytes) {
 }
 
 BytesByKind budgeted_bytes(const TrainConfig& config, const BytesByKind& bytes) {
-  return {device_bytes(config, bytes), bytes[1], bytes[2]};
+  return {device_bytes(config, bytes),
+          bytes[1] + (config.is_virtual() ? config.runtime.window_bytes : 0), bytes[2]};
+}
+
+Budgets budgets_of_programs(const TrainConfig& config, Budgets budgets) {
+  std::optional<int64_t>& host = budgets[static_cast<size_t>(MemoryKind::kPinnedHost)];
+  if (host) host = std::max<int64_t>(*host - config.runtime.window_bytes, 0);
+  return budgets;
 }
 
 Budgets budgets_of(const TrainConfig& config, std::optional<int64_t> device_bytes) {
@@ -288,8 +295,9 @@ JobPlan Job::plan_until_over(const Placement& placement, const Budgets& budgets)
   return plan_phases(placement, budgets, false, true);
 }
 
-JobPlan Job::plan_phases(const Placement& placement, const Budgets& budgets, bool moves_ahead,
+JobPlan Job::plan_phases(const Placement& placement, const Budgets& whole, bool moves_ahead,
                          bool ends_when_over) const {
+  const Budgets budgets = budgets_of_programs(config_, whole);
   const auto start = std::chrono::steady_clock::now();
   // What is traced, and what is planned of it whatever the policy, is made once, by one thread.
   std::unique_lock lock(*tracing_);
@@ -415,7 +423,7 @@ JobPlan Job::plan_phases(const Placement& placement, const Budgets& budgets, boo
     };
     note(plan.programs.step);
     for (const ExecutablePtr& other : plan.programs.other_steps) note(other);
-    if (!first_over(config_, steps, budgets)) {
+    if (!first_over(config_, steps, whole)) {
       lock.lock();
       if (t.budgets != budgets) t.init_program = t.eval_program = t.sample_program = nullptr;
       t.budgets = budgets;

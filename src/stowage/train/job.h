@@ -82,6 +82,9 @@ using Budgets = std::array<std::optional<int64_t>, kNumMemoryKinds>;
 /// What a configuration allows; its device's budget is `device_bytes`.
 Budgets budgets_of(const TrainConfig& config, std::optional<int64_t> device_bytes);
 
+/// What programs may take of those: the host's budget without the window through which devices exchange.
+Budgets budgets_of_programs(const TrainConfig& config, Budgets budgets);
+
 /// The traced graphs of a configuration. Planning under another policy traces nothing again; with
 /// the state in other memories the graphs are others. Several threads may plan at once.
 class Job {

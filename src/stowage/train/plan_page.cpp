@@ -264,6 +264,7 @@ Json plan_page_json(const PlanPage& page) {
   const bool is_refused = !page.near.empty();
   Json figures = Json::object(
       {{"model", cut(job.describe())},
+       {"mesh", describe_mesh(job)},
        {"refused", is_refused},
        {"placement", to_string(page.plan.placement)},
        {"peak_phase", page.plan.peak_phase},

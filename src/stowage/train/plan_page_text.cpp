@@ -128,6 +128,7 @@ function swatch(color) {
 const budget = F.budget_bytes.device;
 page.append(el('h1', {}, F.refused ? 'Memory plan: refused, over budget' : 'Memory plan'),
             el('p', {}, F.model));
+if (F.mesh) page.append(el('p', {}, F.mesh));
 const cards = el('div', {class: 'cards'});
 for (const kind of ['device', 'pinned_host', 'disk']) {
   const needed = F.needed_bytes[kind], allowed = F.budget_bytes[kind];

@@ -36,8 +36,11 @@ class Positions {
   int32_t process() const { return world_ ? world_->process() : 0; }
   int32_t n_processes() const { return world_ ? world_->n_processes() : 1; }
   bool is_first() const { return process() == 0; }  ///< Whether this process prints and writes.
-  /// Host memory that collectives between processes pass through, which no plan counts; 0 for one process.
-  int64_t window_bytes() const { return world_ ? world_->window_bytes() : 0; }
+  /// Host memory through which the devices exchange, of this process or, shared, of the host; 0 without a
+  /// mesh.
+  int64_t window_bytes() const {
+    return world_ ? world_->window_bytes() : own_.empty() ? 0 : own_[0]->window_bytes();
+  }
   /// The communicator of a device of this process; null without a mesh.
   comm::Communicator* communicator(size_t i = 0) const { return at_[i].mesh.communicator; }
 

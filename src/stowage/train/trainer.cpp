@@ -709,8 +709,8 @@ class Run {
     say("peak: predicted {} bytes, measured {} bytes ({}) of {}\n", bounds().first[0], measured,
         format_bytes(measured), format_bytes(budget_bytes_));
     if (const int64_t window = positions_.window_bytes(); window > 0)
-      say("beside the plans: {} of the host's memory, through which processes exchange\n",
-          format_bytes(window));
+      say("window: planned {} bytes a device, real {} bytes in all\n", config_.runtime.window_bytes,
+          window);
     const double step_s = median(step_s_);
     const bool has_steps = !step_s_.empty();
     if (has_steps)
@@ -779,6 +779,8 @@ class Run {
                       {"measured_peak_bytes", bytes_json(most)},
                       {"devices", devices},
                       {"window_bytes", positions_.window_bytes()},
+                      {"planned_window_bytes_of_device", config_.runtime.window_bytes},
+                      {"reduce", config_.runtime.reduce},
                       {"lower_bound_bytes", bytes_json(lower_bound)},
                       {"data_path", config_.data.path},
                       {"disk", disk_json()},
@@ -839,8 +841,9 @@ Json bytes_json(const BytesByKind& bytes) {
 Result<Positions> make_positions(const Job& job, const Budgets& budgets, comm::World* world) {
   const TrainConfig& config = job.config();
   Device::Capacities capacities;
+  const Budgets available = budgets_of_programs(config, budgets);
   for (size_t kind = 0; kind < capacities.size(); ++kind)
-    capacities[kind] = budgets[kind].value_or(Device::unlimited_bytes());
+    capacities[kind] = available[kind].value_or(Device::unlimited_bytes());
   DiskOptions disk;
   disk.folder = config.runtime.disk_folder;
   const auto make_device = [&] {

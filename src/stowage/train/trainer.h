@@ -41,6 +41,8 @@ Result<int> run_training(const Job& job, const Choice& choice, const Budgets& bu
 
 /// Bytes by kind as a JSON object.
 Json bytes_json(const BytesByKind& bytes);
+/// "mesh: data 2 x model 2; sizes are those of one of 4 devices"; empty for a run on one device.
+std::string describe_mesh(const Job& job);
 /// The plan for people: budget, choice and why, owners of the peak.
 std::string describe_choice(const Job& job, const Choice& choice, const Budgets& budgets);
 /// Why a candidate was taken or passed over: "chosen: the first that fits", "over the budget".

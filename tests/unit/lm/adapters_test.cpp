@@ -314,6 +314,74 @@ TEST_F(LmAdapters, OnlyTheSteppedSlotChanges) {
   EXPECT_EQ(made.bytes(2), trained);
 }
 
+// A slot whose numbers overflow, in a batch with another one that has the head as well.
+TEST_F(LmAdapters, WhatIsNotFiniteStaysInItsSlot) {
+  Adapters made = adapters({.slots = 4, .max_rank = 8, .unembed = true}), alone = adapters({.slots = 4, .max_rank = 8, .unembed = true});
+  for (Adapters* of : {&made, &alone})
+    for (const uint64_t seed : {1u, 2u, 3u}) {
+      value(of->create({.rank = 8, .seed = seed, .train_unembed = true}));
+      stir(*of, static_cast<int>(seed), seed);
+    }
+  const auto overflow = [&] {
+    SlotState state = value(made.extract(1));
+    state.weights = tree_map([](const Array& x) { return x * 1e30; }, state.weights);
+    done(made.insert(1, state));
+  };
+  const AdapterBatch mixed = batch_of({1, 2, 0, 3}), healthy = batch_of({2, 2, 0, 3});
+  const auto at = [](const std::vector<float>& all, size_t row) {
+    return std::vector<float>(all.begin() + static_cast<std::ptrdiff_t>(9 * row),
+                              all.begin() + static_cast<std::ptrdiff_t>(9 * row + 9));
+  };
+  overflow();
+  for (int i = 0; i < 3; ++i) {
+    AdapterBatch batch = mixed, same = healthy;
+    if (i > 0) {  // a loss that overflows although the log-probabilities do not
+      for (AdapterBatch* one : {&batch, &same}) {
+        one->loss.assign(4, {.kind = i == 1 ? TokenLoss::kImportanceSampling : TokenLoss::kPpo});
+        one->reference.assign(36, -300.0f);
+        one->advantages.assign(36, 0.5f);
+        for (size_t k = 9; k < 36; ++k) one->reference[k] = -3.0f;
+      }
+      if (i == 1) {
+        done(made.remove(1));
+        value(made.create({.rank = 8, .seed = 1, .train_unembed = true}));
+      } else {
+        for (size_t k = 0; k < 9; ++k) batch.advantages[k] = -3e38f, same.advantages[k] = 0.5f;
+      }
+    }
+    same.slot[0] = nn::kBaseSlot;
+    const PassOutput got = value(made.forward_backward(batch)), want = value(alone.forward_backward(same));
+    EXPECT_FALSE(std::isfinite(got.rows[0])) << i;
+    for (size_t row = 1; row < 4; ++row) EXPECT_EQ(at(got.logprobs, row), at(want.logprobs, row)) << i;
+    const std::vector<std::byte> own = made.bytes(1);
+    const Result<AdapterStep> refused = made.step(1);
+    ASSERT_FALSE(refused.ok()) << i;
+    EXPECT_THAT(refused.error(), HasSubstr("slot 1: a row of it had a loss that is not finite"));
+    EXPECT_EQ(made.examples(1), 0);
+    for (const int slot : {2, 3}) {
+      const AdapterStep a = value(made.step(slot, {.lr = 1e-3})), b = value(alone.step(slot, {.lr = 1e-3}));
+      EXPECT_EQ(a.grad_norm, b.grad_norm) << i;
+      EXPECT_GT(a.grad_norm, 0) << i;
+      EXPECT_EQ(made.bytes(slot), alone.bytes(slot)) << i;
+    }
+    // Weights and moments of the refused step are as they were, and the gradient is gone.
+    value(made.forward_backward(batch_of({2})));
+    value(alone.forward_backward(batch_of({2})));
+    EXPECT_EQ(value(made.step(1)).examples, 0);
+  }
+  // Weights that are not finite come in by no way.
+  SlotState state = value(made.extract(2));
+  const std::vector<std::byte> before = made.bytes(2);
+  state.weights = tree_map([](const Array& x) { return x / 0.0f; }, state.weights);
+  EXPECT_THAT(made.insert(2, state).error(), HasSubstr("expected finite weights and moments"));
+  EXPECT_EQ(made.bytes(2), before);
+  AdapterBatch batch = batch_of({2});
+  batch.loss = {{.kind = TokenLoss::kCispo}};
+  batch.reference.assign(9, 0.0f);
+  batch.advantages.assign(9, std::numeric_limits<float>::quiet_NaN());
+  EXPECT_THAT(made.forward_backward(batch).error(), HasSubstr("advantages: expected finite numbers"));
+}
+
 TEST_F(LmAdapters, AStepIsAdamW) {
   Adapters made = adapters({.slots = 3, .max_rank = 4});
   value(made.create({.rank = 4, .seed = 1}));
@@ -540,6 +608,42 @@ TEST_F(LmAdapters, MemoryIsAsPlanned) {
     EXPECT_LT(pass.temp_bytes, kAdapters * slot_bytes / small_lm_config().num_hidden_layers);
     EXPECT_GE(step.alias_bytes, kAdapters * 4 * slot_bytes / 100 * 99);
     EXPECT_LT(step.temp_bytes, 6 * slot_bytes);
+  }
+}
+
+// Of all slots but the stepped one nothing of the moments is on the device.
+TEST_F(LmAdapters, MomentsElsewhereGiveTheSameBitsInLess) {
+  std::vector<std::byte> want;
+  int64_t most = 0;
+  for (const MemoryKind kind : {MemoryKind::kDevice, MemoryKind::kPinnedHost, MemoryKind::kDisk}) {
+    device_ = Device::virtual_device({256 * kMiB, 64 * kMiB, 64 * kMiB}, 1);
+    Adapters made = adapters({.slots = 17, .max_rank = 16, .unembed = true, .moments = kind});
+    value(made.create({.rank = 16, .seed = 1, .train_unembed = true}));
+    value(made.create({.rank = 8, .seed = 2}));
+    const PassShape shape{2, 9, false, false, true};
+    const BytesByKind predicted = made.peak_bytes(shape);
+    device_->reset_high_water();
+    for (int i = 0; i < 3; ++i) {
+      value(made.forward_backward(batch_of({1, 2}, 9, i)));
+      for (const int slot : {1, 2}) value(made.step(slot, {.lr = 1e-2, .weight_decay = 0.1}));
+    }
+    EXPECT_EQ(measured_peaks(*device_), predicted) << memory_kind_name(kind);
+    std::vector<std::byte> got = made.bytes(1);
+    for (const std::byte b : made.bytes(2)) got.push_back(b);
+    if (want.empty()) {
+      want = got;
+      most = predicted[0];
+    }
+    EXPECT_EQ(got, want) << memory_kind_name(kind);
+    if (kind != MemoryKind::kDevice) {
+      EXPECT_LT(predicted[0], most - 16 * static_cast<int64_t>(made.bytes(1).size()) / 4);
+    }
+    // A state that is taken out and put back is the same.
+    const std::vector<std::byte> before = made.bytes(1);
+    done(made.insert(1, value(made.extract(1))));
+    EXPECT_EQ(made.bytes(1), before);
+    done(made.remove(1));
+    EXPECT_EQ(value(made.create({.rank = 16, .seed = 1, .train_unembed = true})), 1);
   }
 }
 

@@ -67,7 +67,7 @@ void BoundCollective::run(std::span<const std::byte* const> inputs,
     trace_error("[{}] expected to run on {}, got {}", op_name(kernel_.op), to_string(params.mesh),
                 mesh ? fmt::format("a mesh of {} devices", mesh->ranks.size())
                      : std::string("one device"));
-  if (!group_) group_ = mesh->group(params.mesh, params.axes);
+  if (!group_) group_ = mesh->group(params);
   const View& to = kernel_.outputs[0];
   if (kernel_.op == OpKind::kAxisIndex) {
     std::memcpy(outputs[0], &group_->index, sizeof group_->index);

@@ -79,9 +79,14 @@ uint64_t Exchange::signature() const {
   return h;
 }
 
-std::string Exchange::name() const {
+namespace {
+std::string name_at(std::string_view op, std::string_view label) {
   return label.empty() ? std::string(op) : fmt::format("{} at {}", op, label);
 }
+}  // namespace
+
+std::string Exchange::name() const { return name_at(op, label); }
+std::string NativeReduction::name() const { return name_at(op, label); }
 
 int64_t Exchange::chunk_bytes() const {
   const int64_t slots = same_for_all ? 1 : std::max<int64_t>(group->size() - 1, 1);
@@ -146,6 +151,13 @@ void Communicator::run(const Call& call, Exchange& exchange_) {
   if (group.size() > 1) exchange(exchange_);
 }
 
+bool Communicator::try_native(const NativeReduction& reduction, int64_t sent_bytes) {
+  if (reduce_order_ != ReduceOrder::kNative || reduction.group->size() == 1) return false;
+  if (!reduce_natively(reduction)) return false;
+  sent_bytes_ += sent_bytes;
+  return true;
+}
+
 void Communicator::all_gather(const Group& group, std::string_view label, DType dtype, int64_t outer,
                               int64_t inner, const std::byte* part, std::byte* whole) {
   ++n_collectives_;
@@ -176,9 +188,15 @@ void Communicator::reduce_scatter(const Group& group, std::string_view label, Re
   if (n == 1) {
     if (transport() != "null") copy(piece(0), 0, contiguous(part, bytes), 0, bytes);
   }
-  Exchange exchange = between_all(group);
-  exchange.detail =
+  const std::string detail =
       fmt::format("{} of {}[{}, {}]", reduce_kind_name(kind), dtype_name(dtype), outer, inner);
+  if (try_native({.group = &group, .op = "reduce_scatter", .label = label, .detail = detail,
+                  .kind = kind, .dtype = dtype, .scatters = true, .outer = outer, .inner = inner,
+                  .in = whole, .out = part},
+                 bytes * (n - 1)))
+    return;
+  Exchange exchange = between_all(group);
+  exchange.detail = detail;
   exchange.longest_bytes = bytes;
   exchange.elem_bytes = dtype_bytes(dtype);
   exchange.give = piece;
@@ -189,14 +207,33 @@ void Communicator::reduce_scatter(const Group& group, std::string_view label, Re
   run({"reduce_scatter", label, bytes * (n - 1)}, exchange);
 }
 
+namespace {
+std::string all_reduce_detail(ReduceKind kind, DType dtype, int64_t n_elems) {
+  return fmt::format("{} of {}[{}]", reduce_kind_name(kind), dtype_name(dtype), n_elems);
+}
+}  // namespace
+
 void Communicator::all_reduce(const Group& group, std::string_view label, ReduceKind kind,
                               DType dtype, int64_t n_elems, const std::byte* in, std::byte* out) {
+  const int32_t n = group.size();
+  if (try_native({.group = &group, .op = "all_reduce", .label = label,
+                  .detail = all_reduce_detail(kind, dtype, n_elems), .kind = kind, .dtype = dtype,
+                  .inner = n_elems, .in = in, .out = out},
+                 2 * n_elems * dtype_bytes(dtype) * (n - 1) / n)) {
+    ++n_collectives_;
+    return;
+  }
+  all_reduce_by_tree(group, label, kind, dtype, n_elems, in, out);
+}
+
+void Communicator::all_reduce_by_tree(const Group& group, std::string_view label, ReduceKind kind,
+                                      DType dtype, int64_t n_elems, const std::byte* in,
+                                      std::byte* out) {
   ++n_collectives_;
   const int64_t elem = dtype_bytes(dtype), bytes = n_elems * elem;
   const int32_t n = group.size();
   if (n == 1 && transport() != "null") copy(contiguous(in, bytes), 0, contiguous(out, bytes), 0, bytes);
-  const std::string detail =
-      fmt::format("{} of {}[{}]", reduce_kind_name(kind), dtype_name(dtype), n_elems);
+  const std::string detail = all_reduce_detail(kind, dtype, n_elems);
   if (bytes <= kDirectBytes) {
     // `out` may be `in`, which others still read: the results wait beside it.
     std::vector<double> result(static_cast<size_t>(bytes + 7) / sizeof(double));
@@ -356,9 +393,10 @@ std::vector<std::vector<int32_t>> Communicator::compare(const Group& group, std:
   }
   const std::array<uint64_t, 4> own = {one[0], one[1], ~one[0], ~one[1]};
   std::array<uint64_t, 4> least{};
-  all_reduce(group, label, ReduceKind::kMin, DType::kU64, 4,
-             reinterpret_cast<const std::byte*>(own.data()),
-             reinterpret_cast<std::byte*>(least.data()));
+  // Also before the ranks know that they reduce in one order.
+  all_reduce_by_tree(group, label, ReduceKind::kMin, DType::kU64, 4,
+                     reinterpret_cast<const std::byte*>(own.data()),
+                     reinterpret_cast<std::byte*>(least.data()));
   std::vector<std::vector<int32_t>> odd(items.size());
   if (transport() == "null") return odd;
   if (least[0] == ~least[2] && least[1] == ~least[3]) return odd;

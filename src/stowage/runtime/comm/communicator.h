@@ -15,10 +15,12 @@
 
 #include "stowage/core/dtype.h"
 #include "stowage/core/reduce_kind.h"
+#include "stowage/runtime/comm/reduce_order.h"
 
 namespace stow::comm {
 
 struct Exchange;
+struct NativeReduction;
 
 /// A collective that cannot end: a process is lost or late, or two of them run different programs. The
 /// message names rank and collective. The communicator is of no use after it.
@@ -99,9 +101,19 @@ class Communicator {
   int64_t sent_bytes() const { return sent_bytes_; }
   int64_t n_collectives() const { return n_collectives_; }  ///< Calls so far.
 
+  /// How reduce_scatter and all_reduce put numbers together from here on; compare() and all else stay as
+  /// they are. All ranks set the same before the next reduction, and have compared that they do.
+  void set_reduce_order(ReduceOrder order) { reduce_order_ = order; }
+  ReduceOrder reduce_order() const { return reduce_order_; }  ///< kTree where nothing was set.
+  /// True if ReduceOrder::kNative differs from the tree here: the transport has a reduction of its own.
+  virtual bool has_native_reduction() const { return false; }
+
   /// Ends the collectives of all ranks with that message: each that waits, or calls one later, throws
   /// it. Of several messages the first counts.
   virtual void abort(const std::string& message) = 0;
+  /// Bytes of host memory through which this rank meets others, at most. Of "shared", all ranks of the host
+  /// share them; of "mpi" they are this rank's.
+  virtual int64_t window_bytes() const { return 0; }
   /// "shared", "mpi" or "null".
   virtual std::string_view transport() const = 0;
   /// "rank 3", or "process 3" where every process has one device.
@@ -111,13 +123,19 @@ class Communicator {
   /// Moves the pieces of one exchange (runtime/comm/exchange.h) and returns when the caller's memory may
   /// be written again.
   virtual void exchange(const Exchange& exchange) = 0;
+  /// Reduces by the transport's own means, and returns true; false where it has none for that group.
+  virtual bool reduce_natively(const NativeReduction&) { return false; }
 
  private:
   struct Call;
+  bool try_native(const NativeReduction& reduction, int64_t sent_bytes);
+  void all_reduce_by_tree(const Group& group, std::string_view label, ReduceKind kind, DType dtype,
+                          int64_t n_elems, const std::byte* in, std::byte* out);
   void run(const Call& call, Exchange& exchange);
 
   int32_t rank_, size_, devices_per_process_;
   int64_t sent_bytes_ = 0, n_collectives_ = 0;
+  ReduceOrder reduce_order_ = ReduceOrder::kTree;
 };
 
 /// One communicator a rank for `n_ranks` threads of this process.

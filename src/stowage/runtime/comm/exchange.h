@@ -52,6 +52,23 @@ struct Exchange {
   int64_t n_chunks() const;
 };
 
+/// A reduction that a transport may make by its own means: of every member's [outer, n, inner] the part
+/// at the caller's index, [outer, inner], or, of an all_reduce, the whole. There outer is 1, and `inner`
+/// elements are all of the array.
+struct NativeReduction {
+  const Group* group = nullptr;
+  std::string_view op, label;  ///< As an exchange has them.
+  std::string detail;
+  ReduceKind kind = ReduceKind::kSum;
+  DType dtype = DType::kF32;
+  bool scatters = false;
+  int64_t outer = 1, inner = 0;
+  const std::byte* in = nullptr;
+  std::byte* out = nullptr;  ///< Of an all_reduce it may be `in`.
+
+  std::string name() const;  ///< "all_reduce at layers/mlp (llama.cpp:95)".
+};
+
 /// All members but the caller, in the order in which it serves them: those behind it first, so that
 /// not all begin with the same one.
 std::vector<int32_t> others(const Group& group);

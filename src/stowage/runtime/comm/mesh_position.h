@@ -2,11 +2,15 @@
 // Not a mesh of devices; those are the user's side (api/sharding.h).
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
 
+#include "stowage/base/inside.h"
 #include "stowage/core/mesh_shape.h"
+#include "stowage/ir/params.h"
 #include "stowage/runtime/comm/communicator.h"
 
 namespace stow::comm {
@@ -23,6 +27,20 @@ struct MeshPosition {
     for (int64_t member : mesh.group(position, axes))
       result.ranks.push_back(ranks[static_cast<size_t>(member)]);
     result.index = static_cast<int32_t>(mesh.index_in_group(position, axes));
+    return result;
+  }
+  /// The group of a collective that holds the position.
+  Group group(const CollectiveParams& params) const {
+    const Group all = group(params.mesh, params.axes);
+    if (params.groups.empty()) return all;
+    const auto size = static_cast<std::ptrdiff_t>(params.group_size());
+    const auto own = std::find(params.groups.begin(), params.groups.end(), all.index);
+    const std::ptrdiff_t place = own - params.groups.begin(), first = place / size * size;
+    Group result;
+    for (std::ptrdiff_t i = first; i < first + size; ++i)
+      result.ranks.push_back(
+          all.ranks[static_cast<size_t>(params.groups[static_cast<size_t>(i)])]);
+    result.index = static_cast<int32_t>(place - first);
     return result;
   }
 };

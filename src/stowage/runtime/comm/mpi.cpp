@@ -1,6 +1,27 @@
 #include "stowage/runtime/comm/mpi.h"
 
 #include "stowage/base/error.h"
+#include "stowage/runtime/comm/exchange.h"
+
+namespace stow::comm {
+namespace {
+
+// Stands before the bytes of every chunk. Names are cut to what fits.
+struct Header {
+  uint64_t signature;
+  char name[216];
+  char detail[96];
+};
+static_assert(sizeof(Header) % 64 == 0);
+
+}  // namespace
+
+int64_t mpi_window_bytes(int64_t n_ranks) {
+  constexpr int64_t kLeastSlotBytes = int64_t{sizeof(Header)} + 64;
+  return 3 * (kHalfWindowBytes + kLeastSlotBytes * n_ranks);
+}
+
+}  // namespace stow::comm
 
 #ifdef STOW_HAS_MPI
 #define OMPI_SKIP_MPICXX 1
@@ -16,10 +37,13 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
+#include <iterator>
+#include <map>
 #include <mutex>
+#include <set>
 #include <thread>
 
-#include "stowage/runtime/comm/exchange.h"
+#include "stowage/runtime/comm/native_form.h"
 
 namespace stow::comm {
 namespace {
@@ -37,6 +61,14 @@ struct Functions {
   decltype(&MPI_Get_count) get_count;
   decltype(&MPI_Test) test;
   decltype(&MPI_Error_string) error_string;
+  decltype(&MPI_Comm_group) comm_group;
+  decltype(&MPI_Group_incl) group_incl;
+  decltype(&MPI_Group_free) group_free;
+  decltype(&MPI_Comm_create_group) comm_create_group;
+  decltype(&MPI_Iallreduce) iallreduce;
+  decltype(&MPI_Ireduce_scatter_block) ireduce_scatter_block;
+  MPI_Datatype elements[9];  // by NativeForm::Element
+  MPI_Op ops[5];             // by ReduceKind
   MPI_Comm world;
   MPI_Datatype byte;
   MPI_Errhandler errors_return;
@@ -63,6 +95,19 @@ Result<Functions> load() {
   set(f.get_count, "MPI_Get_count");
   set(f.test, "MPI_Test");
   set(f.error_string, "MPI_Error_string");
+  set(f.comm_group, "MPI_Comm_group");
+  set(f.group_incl, "MPI_Group_incl");
+  set(f.group_free, "MPI_Group_free");
+  set(f.comm_create_group, "MPI_Comm_create_group");
+  set(f.iallreduce, "MPI_Iallreduce");
+  set(f.ireduce_scatter_block, "MPI_Ireduce_scatter_block");
+  constexpr const char* kElements[] = {"ompi_mpi_int8_t",   "ompi_mpi_int16_t",  "ompi_mpi_int32_t",
+                                       "ompi_mpi_int64_t",  "ompi_mpi_uint8_t",  "ompi_mpi_uint32_t",
+                                       "ompi_mpi_uint64_t", "ompi_mpi_float",    "ompi_mpi_double"};
+  for (size_t i = 0; i < std::size(kElements); ++i) set(f.elements[i], kElements[i]);
+  constexpr const char* kOps[] = {"ompi_mpi_op_sum", "ompi_mpi_op_max", "ompi_mpi_op_min",
+                                  "ompi_mpi_op_band", "ompi_mpi_op_bor"};
+  for (size_t i = 0; i < std::size(kOps); ++i) set(f.ops[i], kOps[i]);
   // What mpi.h calls MPI_COMM_WORLD, MPI_BYTE and MPI_ERRORS_RETURN are the addresses of these.
   set(f.world, "ompi_mpi_comm_world");
   set(f.byte, "ompi_mpi_byte");
@@ -81,14 +126,6 @@ struct Process {
   std::string message;
 };
 
-// Stands before the bytes of every chunk. Names are cut to what fits.
-struct Header {
-  uint64_t signature;
-  char name[216];
-  char detail[96];
-};
-static_assert(sizeof(Header) % 64 == 0);
-
 int64_t now_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
              std::chrono::steady_clock::now().time_since_epoch())
@@ -106,9 +143,12 @@ class MpiCommunicator : public Communicator {
     process_->is_aborted = true;
   }
   std::string_view transport() const override { return "mpi"; }
+  bool has_native_reduction() const override { return true; }
+  int64_t window_bytes() const override { return mpi_window_bytes(size()); }
 
  protected:
   void exchange(const Exchange& exchange) override;
+  bool reduce_natively(const NativeReduction& reduction) override;
 
  private:
   using Buffer = std::vector<double>;  // aligned for every dtype
@@ -128,6 +168,12 @@ class MpiCommunicator : public Communicator {
   void finish(const Exchange& exchange, std::vector<MPI_Request>& requests) const;
   template <typename Done>
   void poll(const Exchange& exchange, int32_t for_rank, const Done& done) const;
+  template <typename Done, typename Late>
+  void poll_until(const Done& done, int64_t timeout_ns, const Late& late) const;
+  MPI_Comm group_comm(const Group& group);
+  void meet(const NativeReduction& reduction, std::vector<int32_t> readers,
+            std::vector<int32_t> writers);
+  void await(const NativeReduction& reduction, MPI_Request& request) const;
   [[noreturn]] void end(const std::string& message) const {
     const_cast<MpiCommunicator*>(this)->abort(message);
     const std::lock_guard lock(process_->mutex);
@@ -136,6 +182,7 @@ class MpiCommunicator : public Communicator {
 
   std::shared_ptr<Process> process_;
   Buffer halves_[2], received_;
+  std::map<std::vector<int32_t>, MPI_Comm> group_comms_;  // by ranks
 };
 
 void MpiCommunicator::check(int status) const {
@@ -148,8 +195,8 @@ void MpiCommunicator::check(int status) const {
 
 // Asks until it is done. Messages move while a process asks, so it does so often at first; later it
 // sleeps in between, as the rank it waits for may need its core.
-template <typename Done>
-void MpiCommunicator::poll(const Exchange& exchange, int32_t for_rank, const Done& done) const {
+template <typename Done, typename Late>
+void MpiCommunicator::poll_until(const Done& done, int64_t timeout_ns, const Late& late) const {
   constexpr int kLooks = 200;
   constexpr int64_t kMostSleepNs = 200'000;
   int64_t sleep_ns = 20'000;
@@ -160,12 +207,18 @@ void MpiCommunicator::poll(const Exchange& exchange, int32_t for_rank, const Don
       std::this_thread::yield();
       continue;
     }
-    if (now_ns() - begin > process_->timeout_ns)
-      end(fmt::format("{} has not entered {} for {:.3g} s", name_of(for_rank), exchange.name(),
-                      static_cast<double>(now_ns() - begin) * 1e-9));
+    if (now_ns() - begin > timeout_ns)
+      end(fmt::format("{} for {:.3g} s", late(), static_cast<double>(now_ns() - begin) * 1e-9));
     std::this_thread::sleep_for(std::chrono::nanoseconds(sleep_ns));
     sleep_ns = std::min(sleep_ns * 2, kMostSleepNs);
   }
+}
+
+template <typename Done>
+void MpiCommunicator::poll(const Exchange& exchange, int32_t for_rank, const Done& done) const {
+  poll_until(done, process_->timeout_ns, [&] {
+    return fmt::format("{} has not entered {}", name_of(for_rank), exchange.name());
+  });
 }
 
 void MpiCommunicator::send(const Exchange& exchange, int64_t chunk, Buffer& half,
@@ -263,6 +316,105 @@ void MpiCommunicator::exchange(const Exchange& exchange) {
   finish(exchange, requests[1]);
 }
 
+// Exchanges the names of the reduction and no bytes of it: who is late or in another one is named.
+void MpiCommunicator::meet(const NativeReduction& reduction, std::vector<int32_t> readers,
+                           std::vector<int32_t> writers) {
+  Exchange names;
+  names.group = reduction.group;
+  names.op = reduction.op;
+  names.label = reduction.label;
+  names.detail = reduction.detail + ", native";
+  names.same_for_all = true;
+  names.readers = std::move(readers);
+  names.writers = std::move(writers);
+  names.give = [](int32_t) { return Strided{}; };
+  names.take_bytes = [](int32_t) { return int64_t{0}; };
+  names.take = [](int32_t, int64_t, const Arrived&) {};
+  exchange(names);
+}
+
+// MPI's communicator of a group whose members are in processes of their own.
+MPI_Comm MpiCommunicator::group_comm(const Group& group) {
+  const Functions& mpi = process_->mpi;
+  std::vector<int> processes;
+  for (const int32_t rank : group.ranks) processes.push_back(rank / devices_per_process());
+  MPI_Group all, some;
+  MPI_Comm comm;
+  check(mpi.comm_group(process_->comm, &all));
+  check(mpi.group_incl(all, group.size(), processes.data(), &some));
+  // Devices of a process make theirs at the same time.
+  check(mpi.comm_create_group(process_->comm, some, group.ranks[0] % devices_per_process(), &comm));
+  mpi.set_errhandler(comm, mpi.errors_return);
+  mpi.group_free(&some);
+  mpi.group_free(&all);
+  return comm;
+}
+
+void MpiCommunicator::await(const NativeReduction& reduction, MPI_Request& request) const {
+  // Who sees that a member has not come says so first.
+  constexpr int64_t kGraceNs = 1'000'000'000;
+  const auto is_done = [&] {
+    int flag = 0;
+    check(process_->mpi.test(&request, &flag, MPI_STATUS_IGNORE));
+    return flag != 0;
+  };
+  poll_until(is_done, process_->timeout_ns + kGraceNs, [&] {
+    return fmt::format("{} waits for the other members of {}", name_of(rank()), reduction.name());
+  });
+}
+
+bool MpiCommunicator::reduce_natively(const NativeReduction& r) {
+  const Group& group = *r.group;
+  const int32_t n = group.size();
+  std::set<int32_t> processes;
+  for (const int32_t rank : group.ranks) processes.insert(rank / devices_per_process());
+  // A process is one member of MPI's groups, whatever the number of its devices.
+  if (static_cast<int32_t>(processes.size()) != n) return false;
+  auto found = group_comms_.find(group.ranks);
+  if (found == group_comms_.end()) {
+    meet(r, others(group), others(group));
+    found = group_comms_.emplace(group.ranks, group_comm(group)).first;
+  } else {
+    // In a ring everyone hears of one other, and all that differs is heard by somebody.
+    meet(r, {(group.index + 1) % n}, {(group.index + n - 1) % n});
+  }
+  const NativeForm form = NativeForm::of(r.kind, r.dtype);
+  const int64_t elem = form.elem_bytes(), array_elem = dtype_bytes(r.dtype);
+  const int64_t n_elems = r.outer * r.inner, n_pieces = r.scatters ? n : 1;
+  const int64_t step = std::max<int64_t>(kHalfWindowBytes / (n_pieces * elem), 1);
+  const MPI_Datatype type = process_->mpi.elements[static_cast<size_t>(form.element)];
+  const MPI_Op op = process_->mpi.ops[static_cast<size_t>(r.kind)];
+  MPI_Request requests[2] = {MPI_Request(), MPI_Request()};
+  make_room(received_, std::min(step, n_elems) * array_elem);
+  const auto finish_at = [&](int64_t from) {
+    const auto half = static_cast<size_t>(from / step % 2);
+    await(r, requests[half]);
+    form.decode(bytes_of(halves_[half]), std::min(step, n_elems - from), r.out + from * array_elem);
+  };
+  for (int64_t from = 0; from < n_elems; from += step) {
+    const auto half = static_cast<size_t>(from / step % 2);
+    if (from >= 2 * step) finish_at(from - 2 * step);
+    const int64_t now = std::min(step, n_elems - from);
+    make_room(halves_[half], n_pieces * now * elem);
+    std::byte* const place = bytes_of(halves_[half]);
+    for (int64_t i = 0; i < n_pieces; ++i) {
+      const Strided piece = r.scatters ? part_of(r.in, r.outer, n, r.inner * array_elem, i)
+                                       : contiguous(r.in, n_elems * array_elem);
+      const std::byte* const bytes = read_at(piece, from * array_elem, now * array_elem,
+                                             bytes_of(received_));
+      form.encode(bytes, now, place + i * now * elem);
+    }
+    check(r.scatters ? process_->mpi.ireduce_scatter_block(MPI_IN_PLACE, place, static_cast<int>(now),
+                                                           type, op, found->second, &requests[half])
+                     : process_->mpi.iallreduce(MPI_IN_PLACE, place, static_cast<int>(now), type, op,
+                                                found->second, &requests[half]));
+  }
+  for (int64_t from = std::max<int64_t>((n_elems - 1) / step - 1, 0) * step; from < n_elems;
+       from += step)
+    finish_at(from);
+  return true;
+}
+
 class MpiWorld : public World {
  public:
   MpiWorld(const Launch& launch, std::shared_ptr<Process> process, int32_t devices)
@@ -270,11 +422,6 @@ class MpiWorld : public World {
     for (int32_t device = 0; device < devices; ++device)
       communicators_.push_back(std::make_unique<MpiCommunicator>(
           process_, launch.process * devices + device, launch.n_processes * devices, devices));
-  }
-  // Two halves that are sent and one that is received, each of a chunk and a header a rank.
-  int64_t window_bytes() const override {
-    constexpr int64_t kLeastSlotBytes = int64_t{sizeof(Header)} + 64;
-    return devices() * 3 * (kHalfWindowBytes + kLeastSlotBytes * n_processes() * devices());
   }
   // Without it mpirun takes the process for lost and ends the others.
   void leave() override {

@@ -1,5 +1,5 @@
 // Collectives between hosts, through Open MPI's point-to-point calls.
-// Not MPI's own reductions: their order depends on sizes and transports.
+// MPI's own reductions are used where ReduceOrder::kNative asks for them.
 #pragma once
 
 #include <memory>
@@ -12,6 +12,10 @@ namespace stow::comm {
 
 /// True if the library was built with MPI.
 bool has_mpi();
+
+/// Bytes of the buffers of one rank among so many: two halves that are sent and one that is received, each
+/// of a chunk and a header a rank.
+int64_t mpi_window_bytes(int64_t n_ranks);
 
 /// Joins the processes that mpirun has started.
 /// Errors: the library was built without MPI; MPI has no threads, and there are several devices.

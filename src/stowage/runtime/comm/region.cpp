@@ -60,11 +60,12 @@ template class SharedText<128>;
 template class SharedText<32>;
 template class SharedText<16>;
 
-int64_t Region::total_bytes(int64_t n_ranks) {
+int64_t Region::bytes_for(int64_t n_ranks, bool has_windows) {
   constexpr int64_t kPage = 4096;
   const auto pages = [](int64_t bytes) { return (bytes + kPage - 1) / kPage * kPage; };
   return pages(sizeof(Header)) + pages(n_ranks * int64_t{sizeof(RankState)}) +
-         pages(n_ranks * n_ranks * int64_t{sizeof(Pair)}) + n_ranks * 2 * kHalfWindowBytes;
+         pages(n_ranks * n_ranks * int64_t{sizeof(Pair)}) +
+         (has_windows ? n_ranks * 2 * kHalfWindowBytes : 0);
 }
 
 Region::Region(std::byte* base, int64_t bytes, int fd, int32_t n_ranks, int32_t devices_per_process)
@@ -76,10 +77,10 @@ Region::~Region() {
 }
 
 Result<std::shared_ptr<Region>> Region::create(int32_t n_ranks, int32_t devices_per_process,
-                                               bool inherited) {
+                                               bool inherited, bool has_windows) {
   if (n_ranks < 1 || n_ranks > kMostRanks)
     return fail("expected 1 to {} ranks on a host, got {}", kMostRanks, n_ranks);
-  const int64_t bytes = total_bytes(n_ranks);
+  const int64_t bytes = bytes_for(n_ranks, inherited || has_windows);
   int fd = -1, flags = MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE;
   if (inherited) {
     fd = ::memfd_create("stowage collectives", MFD_CLOEXEC);
@@ -120,7 +121,7 @@ Result<std::shared_ptr<Region>> Region::attach(int fd) {
   const Header& header = header_copy[0];
   if (header.magic != kMagic || header.n_ranks < 1 || header.n_ranks > kMostRanks ||
       header.devices_per_process < 1 || header.n_ranks % header.devices_per_process != 0 ||
-      header.bytes != total_bytes(header.n_ranks) || header.bytes != status.st_size)
+      header.bytes != bytes_for(header.n_ranks, true) || header.bytes != status.st_size)
     return refuse();
   void* const base = ::mmap(nullptr, static_cast<size_t>(header.bytes), PROT_READ | PROT_WRITE,
                             MAP_SHARED | MAP_NORESERVE, fd, 0);

@@ -73,10 +73,11 @@ struct alignas(64) Pair {
 class Region {
  public:
   /// New memory for so many ranks; for threads of one process where `inherited` is false, else behind a
-  /// file descriptor that a child process may inherit.
+  /// file descriptor that a child process may inherit. Without windows, which `has_windows` asks for where
+  /// nothing is inherited, all ranks are of one process and read each other's memory.
   /// Errors: no memory.
   static Result<std::shared_ptr<Region>> create(int32_t n_ranks, int32_t devices_per_process,
-                                                bool inherited);
+                                                bool inherited, bool has_windows = false);
   /// That of the parent process. Errors: the descriptor is not that of a region of this version.
   static Result<std::shared_ptr<Region>> attach(int fd);
   ~Region();
@@ -84,7 +85,9 @@ class Region {
   Region& operator=(const Region&) = delete;
 
   int fd() const { return fd_; }  ///< -1 where it is not inherited.
-  int64_t bytes() const { return bytes_; }
+  int64_t bytes() const { return bytes_; }  ///< As bytes_for() has them.
+  /// Bytes of a region for so many ranks; with a window each, or without.
+  static int64_t bytes_for(int64_t n_ranks, bool has_windows);
   int32_t n_ranks() const { return n_ranks_; }
   int32_t devices_per_process() const { return devices_per_process_; }
 
@@ -92,7 +95,8 @@ class Region {
   Pair& pair(int32_t writer, int32_t reader) const;
   /// True if the chunk has been sent; of `read`, if it has been read.
   bool has_come(int32_t writer, int32_t reader, uint64_t number, bool read) const;
-  std::byte* window(int32_t rank) const;  ///< Two halves of kHalfWindowBytes.
+  /// Two halves of kHalfWindowBytes, if the region has windows.
+  std::byte* window(int32_t rank) const;
   std::byte* at(int64_t offset) const { return base_ + offset; }
   int64_t offset_of(const std::byte* inside) const { return inside - base_; }
 
@@ -109,7 +113,6 @@ class Region {
  private:
   struct Header;
   Region(std::byte* base, int64_t bytes, int fd, int32_t n_ranks, int32_t devices_per_process);
-  static int64_t total_bytes(int64_t n_ranks);
 
   std::byte* base_;
   int64_t bytes_;

@@ -315,7 +315,7 @@ std::string WindowCommunicator::circle_through(int32_t for_rank) const {
 
 std::vector<std::unique_ptr<Communicator>> communicators_of_threads(int32_t n_ranks,
                                                                     const ThreadOptions& options) {
-  Result<std::shared_ptr<Region>> region = Region::create(n_ranks, n_ranks, false);
+  Result<std::shared_ptr<Region>> region = Region::create(n_ranks, n_ranks, false, options.use_windows);
   if (!region) throw CommunicationError(region.error());
   std::vector<std::unique_ptr<Communicator>> result;
   for (int32_t rank = 0; rank < n_ranks; ++rank)

@@ -24,6 +24,7 @@ class WindowCommunicator : public Communicator {
 
   void abort(const std::string& message) override;
   std::string_view transport() const override { return "shared"; }
+  int64_t window_bytes() const override { return region_->bytes(); }
 
  protected:
   void exchange(const Exchange& exchange) override;

@@ -33,12 +33,7 @@ class WindowWorld : public World {
     for (int32_t device = 0; device < devices; ++device)
       communicators_.push_back(std::make_unique<WindowCommunicator>(
           region, launch.process * devices + device, timeout_s));
-    if (launch.n_processes > 1) bytes_ = region->bytes();
   }
-  int64_t window_bytes() const override { return bytes_; }
-
- private:
-  int64_t bytes_ = 0;
 };
 
 }  // namespace
@@ -72,7 +67,24 @@ Result<Launch> launch_of_environment() {
   return launch;
 }
 
+Window window_of(const Launch& launch, int32_t devices) {
+  const int64_t n_ranks = int64_t{launch.n_processes} * devices;
+  if (n_ranks == 1) return {};
+  if (launch.by == Launch::By::kMpirun) return {devices * mpi_window_bytes(n_ranks), devices};
+  return {Region::bytes_for(n_ranks, launch.n_processes > 1), n_ranks};
+}
+
 World::~World() = default;
+
+int64_t World::window_bytes() const {
+  if (n_processes() * devices() == 1) return 0;
+  const int64_t bytes = communicators_[0]->window_bytes();
+  return launch_.by == Launch::By::kMpirun ? bytes * devices() : bytes;
+}
+
+void World::set_reduce_order(ReduceOrder order) {
+  for (const auto& communicator : communicators_) communicator->set_reduce_order(order);
+}
 
 Communicator& World::communicator(int32_t device) const {
   STOW_CHECK(device >= 0 && device < devices(), "device {} of {}", device, devices());

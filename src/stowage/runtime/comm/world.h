@@ -26,6 +26,17 @@ struct Launch {
 /// OMPI_COMM_WORLD_RANK, _SIZE and _LOCAL_SIZE. Errors: a STOW_LAUNCH of another form.
 Result<Launch> launch_of_environment();
 
+/// The memory beside programs through which ranks exchange, on one host.
+struct Window {
+  int64_t bytes = 0;    ///< In one piece of memory.
+  int64_t n_sharers = 1;  ///< Devices that share it.
+
+  int64_t bytes_of_device() const { return (bytes + n_sharers - 1) / n_sharers; }  ///< Its share, rounded up.
+};
+/// The window of processes with so many devices each that were started so; of a process by itself that of
+/// a mesh of its devices.
+Window window_of(const Launch& launch, int32_t devices);
+
 struct WorldOptions {
   /// Ranks of this process; as many of every other. 0: as many as the launcher was told, or one.
   int32_t devices = 1;
@@ -49,8 +60,11 @@ class World {
   int32_t devices() const { return static_cast<int32_t>(communicators_.size()); }
   /// The communicator of a device of this process. It belongs to the world.
   Communicator& communicator(int32_t device = 0) const;
-  /// Bytes of host memory through which chunks pass between processes, at most; 0 where there is one.
-  virtual int64_t window_bytes() const { return 0; }
+  /// Sets how the ranks of this process reduce (Communicator::set_reduce_order).
+  void set_reduce_order(ReduceOrder order);
+  /// Bytes of host memory through which the ranks exchange, as window_of() says before there are any.
+  /// Those of the shared transport are there once a host, all others once a process.
+  int64_t window_bytes() const;
   /// Says that this process has done its part. Called before a normal exit; a process that exits without
   /// it is taken for lost under mpirun.
   virtual void leave() {}

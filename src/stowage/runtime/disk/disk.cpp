@@ -15,6 +15,7 @@
 
 #include "stowage/base/bytes.h"
 #include "stowage/base/error.h"
+#include "stowage/base/inside.h"
 #include "stowage/runtime/disk/flight.h"
 #include "stowage/runtime/disk/queue.h"
 #include "stowage/runtime/disk/window.h"

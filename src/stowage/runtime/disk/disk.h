@@ -72,6 +72,8 @@ struct DiskWindow {
   std::span<const DiskAxis> axes;
 };
 
+namespace runtime {
+
 /// Thread-safe. Reads wait for reads and writes for writes; a read and a write of other bytes run
 /// beside one another. Bytes that share a block with others may be written: the block is read
 /// first, and writers take turns.
@@ -126,5 +128,7 @@ class Disk {
   std::mutex mutex_[2];
   std::unique_ptr<DiskQueue> queue_[2];
 };
+
+}  // namespace runtime
 
 }  // namespace stow

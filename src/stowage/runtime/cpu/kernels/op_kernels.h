@@ -10,17 +10,14 @@
 
 namespace stow::cpu {
 
-/// True for the ops that run_op takes: leaves, views (as copies), identities (as copies), pad,
-/// concatenate, dynamic slices, gather, scatters, reductions, arg-reductions, cumulative ops, sort,
-/// top_k, windowed reductions, convolution.
-bool has_op_kernel(OpKind op);
-
 /// Scratch in bytes that run_op needs for these views with so many threads; the data of the views
 /// may be null. What it depends on is dtypes, dims, strides and `threads` alone.
 int64_t op_scratch_bytes(OpKind op, const Params& params, std::span<const TensorView> inputs,
                          std::span<const TensorView> outputs, int threads);
 
-/// Runs the op with at most `threads` threads. Views may have any strides (0 only in inputs);
+/// Runs the op with at most `threads` threads: a leaf, a view (as a copy), an identity (as a copy), pad,
+/// concatenate, a dynamic slice, gather, scatter, a reduction, an arg-reduction, a cumulative op, sort,
+/// top_k, a windowed reduction, convolution. Views may have any strides (0 only in inputs);
 /// data is aligned to its element, `scratch` to 64 bytes. The result's bits depend on shapes,
 /// dtypes and values, not on threads, strides or scratch.
 ///

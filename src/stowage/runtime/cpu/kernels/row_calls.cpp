@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "stowage/runtime/cpu/kernels/row_worker.h"
+#include "stowage/runtime/cpu/kernels/row_units.h"
 
 namespace stow::cpu {
 namespace {

@@ -1,7 +1,9 @@
-// What makes a row plan of a row program, over three files.
+// The compiler from row programs to row plans, over four files: row_compile.cpp, row_fuse.cpp, row_stores.cpp
+// and row_emit.cpp. Not for callers; see row_plan.h.
 #pragma once
 
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -10,6 +12,8 @@
 #include "stowage/runtime/cpu/kernels/row_plan.h"
 
 namespace stow::cpu::rows {
+
+struct RowPattern;
 
 // What is known of a step before it has a place.
 struct Value {
@@ -35,6 +39,7 @@ struct Fused {
   int keeps = -1;         // A step that it absorbs and others want as well.
   std::vector<int> more;  // Likewise, of a map.
   bool by_runs = false;   // A sum of a load that it absorbs.
+  const std::string* pattern = nullptr;  // The name of its formula, if it is one of row_patterns.h.
 };
 
 class Compiler {
@@ -125,92 +130,45 @@ class Compiler {
 
   // ---- what one kernel computes together: row_fuse.cpp ----
 
-  // Whether nothing but one other step wants step i, which may then be computed there.
-  bool is_wanted_once(int i);
-  // Whether it is arithmetic of f32 as well.
-  bool is_absorbable(int i);
-  // Whether that other is step j, which wants it at each of its own points.
-  bool can_absorb(int j, int i) { return is_absorbable(i) && value(i).span == value(j).span; }
-  bool absorbs(int i) { return fused_[static_cast<size_t>(i)].map != nullptr; }
+  // Groups steps that one kernel computes: whole formulas first, then from the last step to the first what is
+  // near it. Of two choices the later step goes first, as it is nearer to what is stored.
+  void choose_fused_steps();
 
-  int n_absorbable(int i);
-
-  // Where step j is x times the logistic of x, which nothing else wants: that logistic. Else -1.
-  int logistic_of_gate(int j);
-  // Step j as silu(x), or as silu(x) times another value.
-  bool fuse_gate(int j);
-
-  // The other factor where step i is the product of v and something, of the dtype of step j and
-  // wanted at its points; else -1.
-  int factor_beside(int i, int v, int j);
-  bool is_one(int i) const;
-  // Step j as the gradient of silu(x), dy s + (dy x) (s (1 - s)), and what else of a gate the same
-  // program computes: of silu(x) y that by y, and the product itself.
-  bool fuse_gate_grad(int j);
-  // Once it is known to be one: of the logistic s of x and dy = d.
-  bool fuse_gate_grad(int j, std::vector<int> parts, int s, int x, int d);
-
-  // Whether a kernel that makes f.more and all of `parts` takes none of that as an argument, and
-  // makes nothing twice.
-  bool can_be_one(const Fused& f, const std::vector<int>& parts);
-  // Whether the kernel of step j may compute step i, which others want as well: none of them before
-  // step j but those that it absorbs, nor in other phases.
-  bool can_come_late(int i, int j, const std::vector<int>& absorbed);
-  // The live steps that want step i, once for each time that they do.
-  std::vector<int> users_of(int i);
-  // The step that alone wants step i; -1 where there are others.
-  int only_user(int i);
-  // Whether step i is this op of f32 at the points of step j.
-  bool is_f32_at(int j, int i, OpKind op);
-  // Step i as the product of a value at each point of step j and one that all of a row share; -1
-  // where it is none.
-  struct Scaled {
-    int x = -1, by = -1;
-  };
-  Scaled scaled(int i, int j);
-  // What step `last` makes of a weight p by the quotient r of step j: p + r rate, or
-  // p + (r + p decay) rate. Where nothing is, `last` is j, and there are no parts.
-  struct WeightUpdate {
-    int last, p = -1, rate = -1, decay = -1;
-    std::vector<int> parts;  // Steps that `last` then absorbs.
-  };
-  WeightUpdate weight_update(int j);
-  // Step j as (m k1) / (sqrt(v k2) + e) of a gradient's moments m and v, with these, and with what
-  // becomes of a weight by it.
-  bool fuse_moments(int j);
-
-  // The products of f32 that column reduction j sums up, of two values or three.
-  void fuse_column_products(int j);
-  // Step j as the hypotenuse that `hypot` of the public header writes out: of |a| and |b|, by the larger
-  // one and the ratio of both.
-  bool fuse_hypot(int j);
-
-  // Step j as a sum or product to which twice a product is added, the product rounded.
-  bool fuse_square_grad(int j);
-
-  // Whether row reduction j may compute step i on the way, which others may want as well, but not
-  // before it.
-  bool can_make(int j, int i);
-  // Row reduction j with the terms that it sums up: products of two or three values of f32, or
-  // exponentials of differences.
-  void fuse_terms(int j);
-
-  // True if an argument of step i needs no register for longer where step j reads it instead: fusing them
-  // then takes no more scratch.
-  bool lives_as_long(int argument, int i, int j);
+  // Step j as the first formula of row_patterns() that it is; `first` says which of them.
+  bool fuse_pattern(int j, bool first);
+  bool has_types(const RowPattern& pattern, int j) const;
+  // True if one kernel may compute step j with the steps `inside` and fused.more: it reads nothing that it
+  // makes, makes nothing twice, and nothing else reads what is inside.
+  bool can_be_one(int j, const Fused& fused, const std::vector<int>& inside, bool saves_scratch);
+  // Reduction j with what it sums up, by the first formula of sum_patterns().
+  void fuse_sum(int j);
+  // True if row reduction j may compute step i on the way, though steps that are not `inside` read it: none
+  // of them does before it.
+  bool can_make(int j, int i, const std::vector<int>& inside);
   // Row reduction j as a sum of an input whose columns lie in runs, which then need not be copied.
   void fuse_runs(int j);
-  // Step j as a choice together with the comparison that makes it.
-  bool fuse_choice(int j);
-  // Step j as a bound on what another bounds from the other side.
-  bool fuse_clamp(int j);
-
   // Step j, one element added to a row, with the product that makes the row.
   void fuse_poke(int j);
+  // Step j with one or two neighbouring steps that nothing else reads.
+  bool fuse_pair(int j);
 
-  // Neighbouring steps of f32 that one kernel computes together. Of two choices the later step
-  // goes first: it is nearer to what is stored.
-  void choose_fused_steps();
+  // True if step i is computed by a kernel of its own so far.
+  bool is_free(int i);
+  bool absorbs(int i) { return fused_[static_cast<size_t>(i)].map != nullptr; }
+  // True if step i is arithmetic of two f32 that one step alone reads.
+  bool is_absorbable(int i);
+  // True if that is step j, which reads it at each of its own points.
+  bool can_absorb(int j, int i) { return is_absorbable(i) && value(i).span == value(j).span; }
+  int n_absorbable(int i);
+  // True if the kernel of step j may compute step i, which other steps read as well: none of them before
+  // step j but those that it absorbs, nor in other phases.
+  bool can_come_late(int i, int j, const std::vector<int>& absorbed);
+  // True if an argument of step i needs no register for longer if step j reads it instead.
+  bool lives_as_long(int argument, int i, int j, const std::vector<int>& absorbed);
+  // The live steps that read step i, once for each time that they do.
+  const std::vector<int>& users_of(int i) const { return users_[static_cast<size_t>(i)]; }
+
+  // ---- what kernels write themselves: row_stores.cpp ----
 
   // A store whose value's own kernel can write the output: it must be the value's only phase, and
   // no input that may be the same memory may be read after the kernel.
@@ -271,7 +229,7 @@ class Compiler {
   RowPlan plan_;
   std::vector<Value> values_;
   std::vector<bool> is_live_;
-  std::vector<int> uses_;
+  std::vector<std::vector<int>> users_;
   std::vector<Fused> fused_;
   std::vector<std::vector<bool>> needed_;
   std::vector<int> defined_, last_use_;  // Of each register, as positions.

@@ -104,6 +104,7 @@ void Compiler::emit_step(int i, std::vector<PlanStep>& list) {
   if (v.absorbed_by >= 0 || v.made_by >= 0) return;
   ++position_;
   const Fused& fused = fused_[static_cast<size_t>(i)];
+  p.pattern = fused.pattern;
   if (fused.by_runs) {
     p.by_runs = true;
     p.args[0].kind = Place::kOperand;

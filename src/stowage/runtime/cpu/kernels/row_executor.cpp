@@ -5,7 +5,7 @@
 
 #include <hwy/cache_control.h>
 #include "stowage/runtime/cpu/kernels/row_plan.h"
-#include "stowage/runtime/cpu/kernels/row_worker.h"
+#include "stowage/runtime/cpu/kernels/row_units.h"
 #include "stowage/runtime/cpu/kernels/team_edge.h"
 
 namespace stow::cpu {

@@ -251,9 +251,9 @@ MapKernel f32_gate_grad_kernel(int n_outs);
 /// then values of a row: g, m, v, and p where it `updates`; then b1, c1, b2, c2, k1, k2, e; the
 /// scale of g where it is `scaled`; the rate where it updates; the decay where it `decays`, which
 /// updates too. With g times its scale for g: more[0] is m = m b1 + g c1, more[1] is v = v b2 + (g
-/// g) c2, and `out` is r = (m k1) / (sqrt(v k2) + e), or p + r rate, or p + (r + p decay) rate.
-/// Results may lie over the rows.
-MapKernel f32_moments_kernel(bool scaled, bool updates, bool decays);
+/// g) c2, and `out` is r = (m k1) / (sqrt(v k2) + e), or p + r rate, or p + (r + p decay) rate; p less
+/// that for `subtracts`. Results may lie over the rows.
+MapKernel f32_moments_kernel(bool scaled, bool updates, bool decays, bool subtracts);
 
 // Scalar conversions that the portable kernels and the executor share.
 float bf16_to_f32(uint16_t bits);

@@ -68,7 +68,7 @@ struct Moments {
   }
 };
 
-template <bool kScaled, bool kUpdates, bool kDecays>
+template <bool kScaled, bool kUpdates, bool kDecays, bool kSubtracts>
 void moments(const KernelCall& c) {
   using Of = Moments<kScaled, kUpdates, kDecays>;
   const auto row_of = [](const KernelArg& arg, int64_t r) {
@@ -79,19 +79,26 @@ void moments(const KernelCall& c) {
     const float* rows[Of::kRows];
     for (int k = 0; k < Of::kRows; ++k) rows[k] = row_of(c.args[k], r);
     for (int k = 0; k < Of::kValues; ++k) of.values[k] = splat_of(c.args[Of::kRows + k], r);
+    // The bits of p - r rate are those of p + r (-rate).
+    if constexpr (kSubtracts) of.values[Of::kRate] = -of.values[Of::kRate];
     auto* const out = reinterpret_cast<float*>(c.out + r * c.out_row_step);
     of.run_row(rows, {out, row_of(c.more[0], r), row_of(c.more[1], r)}, static_cast<size_t>(c.cols),
                c.ahead);
   }
 }
 
-template <bool kScaled>
+template <bool kScaled, bool kSubtracts>
 MapKernel moments_of(bool updates, bool decays) {
-  if (decays) return moments<kScaled, true, true>;
-  return updates ? moments<kScaled, true, false> : moments<kScaled, false, false>;
+  if (decays) return moments<kScaled, true, true, kSubtracts>;
+  return updates ? moments<kScaled, true, false, kSubtracts>
+                 : moments<kScaled, false, false, false>;
 }
-MapKernel find_moments(bool scaled, bool updates, bool decays) {
-  return scaled ? moments_of<true>(updates, decays) : moments_of<false>(updates, decays);
+MapKernel find_moments(bool scaled, bool updates, bool decays, bool subtracts) {
+  if (subtracts)
+    return scaled ? moments_of<true, true>(updates, decays)
+                  : moments_of<false, true>(updates, decays);
+  return scaled ? moments_of<true, false>(updates, decays)
+                : moments_of<false, false>(updates, decays);
 }
 
 }  // namespace stow::cpu::HWY_NAMESPACE
@@ -100,8 +107,8 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace stow::cpu {
 HWY_EXPORT(find_moments);
-MapKernel f32_moments_kernel(bool scaled, bool updates, bool decays) {
-  return HWY_DYNAMIC_DISPATCH(find_moments)(scaled, updates, decays);
+MapKernel f32_moments_kernel(bool scaled, bool updates, bool decays, bool subtracts) {
+  return HWY_DYNAMIC_DISPATCH(find_moments)(scaled, updates, decays, subtracts);
 }
 }  // namespace stow::cpu
 #endif  // HWY_ONCE

@@ -19,6 +19,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -103,6 +104,7 @@ struct PlanStep {
   int64_t square_lanes_offset = 0;
   bool by_position = false;     ///< Its kernel must know its columns: rows stay apart.
   int64_t weight = 1;           ///< Its time an element, near enough to share out what it fetches.
+  const std::string* pattern = nullptr;  ///< The formula of row_patterns.h that it is, if it is one.
 };
 
 struct PlanPhase {

@@ -151,9 +151,4 @@ int64_t row_program_scratch_bytes(const RowProgram& program, int threads) {
   return CompiledRowProgram(program).scratch_bytes(threads);
 }
 
-void run_row_program(const RowProgram& program, std::span<const std::byte* const> inputs,
-                     std::span<std::byte* const> outputs, void* scratch, int threads) {
-  CompiledRowProgram(program).run(inputs, outputs, scratch, threads);
-}
-
 }  // namespace stow::cpu

@@ -93,8 +93,4 @@ class RowBlocks {
 /// Bytes of scratch (tile registers, column partials) that running `program` with `threads` needs.
 int64_t row_program_scratch_bytes(const RowProgram& program, int threads);
 
-/// Compiles and runs `program` once.
-void run_row_program(const RowProgram& program, std::span<const std::byte* const> inputs,
-                     std::span<std::byte* const> outputs, void* scratch, int threads);
-
 }  // namespace stow::cpu

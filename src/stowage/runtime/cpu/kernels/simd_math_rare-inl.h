@@ -1,4 +1,5 @@
-// Vector functions of f32, continued: what simd_math-inl.h has not, and as near to the exact value.
+// Vector functions of f32, continued: what simd_math-inl.h and simd_math_special-inl.h do
+// not have, and as near to the exact value.
 // Not for f64.
 //
 // Included once a target, after hwy/highway.h; the conventions are those of simd_math-inl.h. On a
@@ -12,7 +13,7 @@
 #endif
 
 #include <hwy/highway.h>
-#include "stowage/runtime/cpu/kernels/simd_math-inl.h"
+#include "stowage/runtime/cpu/kernels/simd_math_special-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace stow::cpu::HWY_NAMESPACE {

@@ -1,5 +1,5 @@
-// Rows of windowed reductions: what is computed together, of offsets that window.cpp has worked out.
-// Not the op: padding, holes and the choice of rows are window.cpp's.
+// The kernel of windowed reductions: a row of results, from offsets that window.cpp computes.
+// Not the op; window.cpp handles padding, dilation and the choice of rows.
 #pragma once
 
 #include <cstdint>
@@ -10,35 +10,41 @@
 
 namespace stow::cpu {
 
-/// The elements of an operand that a result reads along one axis: `count` of them, evenly spaced.
+/// The elements of an operand that one result reads along one axis, evenly spaced.
 struct WindowTaps {
-  int64_t index, count;  // of the first on the axis
+  int64_t index;  ///< Of the first element, on the axis.
+  int64_t count;
 };
 
-/// One tap of a line: which results read it.
+/// One tap of a line, and the results that read it: `first`, first + line_step, … (`count` of them).
 struct WindowLineTap {
-  int64_t first, count;  // results first, first + step, ...
-  int64_t index;         // of the element that the first reads, on its axis
+  int64_t first, count;
+  int64_t index;  ///< Of the element that result `first` reads, on its axis.
 };
 
-/// A row of results. Offsets and strides in elements; places count a row-major operand.
+/// A row of results. `x` is the operand, `y` the results; strides and offsets count elements, and places
+/// number the elements of a row-major operand (for kWindowArgMax and kWindowArgMin).
 ///
-/// Lanes are results that no window joins: each reads as its neighbour does, x_lane further.
-/// Without `line`, lanes of one result of the inner axis are computed together; results follow each
-/// other along the inner axis. With it, the results of the last windowed axis are.
+/// Lanes are neighbouring results whose windows do not overlap: lane l reads x_lane * l further on. Without
+/// `line`, the lanes of one result of the inner axis are computed together, result after result of that axis.
+/// With it, the results of the last windowed axis are computed together, tap after tap.
 struct WindowRow {
-  const int64_t *bases = nullptr, *base_places = nullptr;  // of places on the other axes, in order
+  const int64_t* bases = nullptr;        ///< Where the taps on the other axes begin, in order.
+  const int64_t* base_places = nullptr;  ///< Their places.
   int64_t n_bases = 0;
-  const WindowTaps* inner = nullptr;  // of each result of the inner axis
-  int64_t n_inner = 1, inner_step = 1;  // the latter from one tap to the next, in elements of the axis
-  int64_t x_inner = 0, y_inner = 0, inner_place = 0;
-  int64_t lanes = 1, x_lane = 0, y_lane = 0, lane_place = 0;
+  const WindowTaps* inner = nullptr;  ///< What each result of the inner axis reads of that axis.
+  int64_t n_inner = 1;
+  int64_t inner_step = 1;  ///< From one tap to the next, in elements of the inner axis.
+  int64_t x_inner = 0, y_inner = 0, inner_place = 0;  ///< Strides along the inner axis.
+  int64_t lanes = 1;
+  int64_t x_lane = 0, y_lane = 0, lane_place = 0;  ///< Strides from lane to lane.
 
-  const WindowLineTap* line = nullptr;
-  int64_t n_line = 0;                         // taps
-  int64_t line_outs = 0;                      // results
-  int64_t line_step = 1, line_index_step = 1;  // from one result of a tap to the next
-  int64_t x_line = 0, y_line = 0, line_place = 0;
+  const WindowLineTap* line = nullptr;  ///< Taps along the last windowed axis; null: there is no line.
+  int64_t n_line = 0;
+  int64_t line_outs = 0;        ///< Results of the line.
+  int64_t line_step = 1;        ///< Results from one that reads a tap to the next.
+  int64_t line_index_step = 1;  ///< Elements of the axis between what these two read.
+  int64_t x_line = 0, y_line = 0, line_place = 0;  ///< Strides along the line.
 };
 
 /// Computes a row of kWindowSum, kWindowMax, kWindowMin, kWindowArgMax or kWindowArgMin over x of

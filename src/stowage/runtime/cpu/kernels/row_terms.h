@@ -1,0 +1,83 @@
+// Terms that the formulas of row_patterns.h are written in: operands, constants and ops over them.
+// Not the steps of a program; those are in ir/row_program.h.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "stowage/base/inside.h"
+#include "stowage/ir/op_list.h"
+
+namespace stow::cpu::rows {
+
+/// A node of a formula. Copies are the same node: a node that stands twice in a formula is one step
+/// of the program.
+class Term {
+ public:
+  enum class Kind : uint8_t {
+    kEach,      ///< An operand with a value at each point of the result.
+    kShared,    ///< An operand with one value for all columns of a row.
+    kAny,       ///< An operand of either kind.
+    kConstant,  ///< A constant, in the dtype of the step.
+    kOp,        ///< An op over terms.
+  };
+  struct Node {
+    Kind kind;
+    std::string name;  ///< Of an operand, and of an op that let() has named.
+    double constant = 0;
+    OpKind op = OpKind::kAdd;
+    std::vector<Term> terms;
+    bool commutes = false;  ///< The two terms stand in either order.
+  };
+
+  Term() = default;
+  Term(double constant) : Term(Node{Kind::kConstant, {}, constant}) {}
+  explicit Term(Node node) : node_(std::make_shared<const Node>(std::move(node))) {}
+
+  explicit operator bool() const { return node_ != nullptr; }
+  const Node* operator->() const { return node_.get(); }
+  const Node& operator*() const { return *node_; }
+  friend bool operator==(const Term&, const Term&) = default;  ///< Of nodes, not of their text.
+
+ private:
+  std::shared_ptr<const Node> node_;
+};
+
+inline Term each(std::string name) {
+  return Term({Term::Kind::kEach, std::move(name)});
+}
+inline Term shared(std::string name) {
+  return Term({Term::Kind::kShared, std::move(name)});
+}
+inline Term any(std::string name) {
+  return Term({Term::Kind::kAny, std::move(name)});
+}
+
+/// An op over terms, in this order. Sums, products, == and `or` have the same bits in either order
+/// and stand for both.
+Term op(OpKind kind, std::vector<Term> terms);
+/// `term`, an op of two terms, in either order. For ops that op() keeps in order and whose bits do
+/// not depend on it where they stand.
+Term in_either_order(const Term& term);
+/// `term` with a name, under which describe() writes it once.
+Term let(std::string name, const Term& term);
+
+inline Term operator+(const Term& a, const Term& b) {
+  return op(OpKind::kAdd, {a, b});
+}
+inline Term operator-(const Term& a, const Term& b) {
+  return op(OpKind::kSub, {a, b});
+}
+inline Term operator*(const Term& a, const Term& b) {
+  return op(OpKind::kMul, {a, b});
+}
+inline Term operator/(const Term& a, const Term& b) {
+  return op(OpKind::kDiv, {a, b});
+}
+
+/// A formula as text: "x * s, s = logistic(x)".
+std::string describe(const std::vector<Term>& results);
+
+}  // namespace stow::cpu::rows

@@ -1,0 +1,64 @@
+// The units of a row plan: how threads share them out, and the way of one thread through its share.
+// Not what a unit does; that is row_worker.h.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "stowage/runtime/cpu/kernels/row_worker.h"
+
+namespace stow::cpu {
+
+/// How the units of a plan are shared out among threads, and which way they go.
+struct RowUnits {
+  bool sums, in_order;
+  int64_t col_units, units;
+
+  RowUnits(const RowPlan& plan, int threads) {
+    sums = !plan.column_stores.empty();
+    in_order = sums && plan.sums_in_order(threads);
+    col_units = plan.col_units();
+    const int64_t row_units = in_order ? plan.groups
+                              : sums   ? plan.groups * plan.chunks()
+                                       : (plan.rows + plan.unit_rows - 1) / plan.unit_rows;
+    units = row_units * col_units;
+  }
+};
+
+/// Units [first, last).
+template <class Calls>
+void run_units(RowWorker<Calls>& worker, const RowPlan& plan, const RowUnits& of, int64_t first,
+               int64_t last) {
+  for (int64_t u = first; u < last;) {
+    const int64_t unit = u % of.col_units, col = unit * plan.unit_cols;
+    if (of.sums) {
+      const int64_t col_end = std::min(plan.cols, col + plan.unit_cols), part = u / of.col_units;
+      if (of.in_order)
+        worker.run_group(part, col, col_end);
+      else
+        worker.run_chunk(part / plan.chunks(), part % plan.chunks(), col, col_end);
+      ++u;
+      continue;
+    }
+    const int64_t row = u / of.col_units * plan.unit_rows;
+    // A strip may be of several units side by side.
+    const int64_t n = plan.c_tile > plan.unit_cols ? std::min(last - u, of.col_units - unit) : 1;
+    worker.run_unit(row, std::min(plan.rows, row + plan.unit_rows), col,
+                    std::min(plan.cols, (unit + n) * plan.unit_cols));
+    u += n;
+  }
+}
+
+/// Of each group, the part of the columns' sums that thread `thread` finishes of what all have made.
+template <class Calls>
+void finish_sums(RowWorker<Calls>& worker, const RowPlan& plan, int thread, int n_threads) {
+  // In multiples of 64 columns, so that threads share no cache line of the partials.
+  const int64_t blocks = (plan.cols + 63) / 64;
+  const int64_t first_col = blocks * thread / n_threads * 64;
+  const int64_t last_col = std::min(plan.cols, blocks * (thread + 1) / n_threads * 64);
+  for (int64_t group = 0; group < plan.groups && first_col < last_col; ++group)
+    for (const PlanStep& s : plan.column_stores)
+      worker.finish_columns(s, group, first_col, last_col);
+}
+
+}  // namespace stow::cpu
