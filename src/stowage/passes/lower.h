@@ -8,6 +8,13 @@
 
 namespace stow {
 
+/// Bounds of work, each reported where it takes effect (Schedule::limits). Smaller ones are for tests.
+struct LowerLimits {
+  size_t order_windows = kMostOrderWindows;
+  /// Pieces of one concatenation; beyond, a scan's part is told apart as a whole and not slice by slice.
+  int64_t concat_pieces = 1 << 16;
+};
+
 struct LowerOptions {
   std::vector<bool> donated;  ///< Inputs that may be overwritten; empty means none.
   bool fuse = true;
@@ -17,6 +24,7 @@ struct LowerOptions {
   /// Each iteration of a loop has temporaries of its own place, as if it were written out.
   bool iterations_apart = false;
   KernelTarget target;
+  LowerLimits limits;
 };
 
 /// Lowers a graph without checkpoint nodes.

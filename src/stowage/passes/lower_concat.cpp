@@ -6,12 +6,6 @@
 #include <algorithm>
 
 namespace stow::lowering {
-namespace {
-
-// Of one concatenation; beyond, a scan's part is told apart as a whole and not slice by slice.
-constexpr int64_t kMaxPieces = 1 << 16;
-
-}  // namespace
 
 void Level::plan_concat(int u) {
   const Node& node = graph_.node(unit(u).nodes[0]);
@@ -105,10 +99,11 @@ std::vector<int64_t> Level::concat_pieces(const Node& node) const {
     if (!graph_.is_input(root) && graph_.def(root).op == OpKind::kScan && t.bytes() > 0)
       n = std::max<int64_t>(1, graph_.def(root).as<ScanParams>().length);
     if (t.bytes() % n != 0) n = 1;
-    if (n > 1 && static_cast<int64_t>(pieces.size()) + n > kMaxPieces) {
+    const int64_t most = context_.options.limits.concat_pieces;
+    if (n > 1 && static_cast<int64_t>(pieces.size()) + n > most) {
       context_.schedule.limits.push_back(fmt::format(
           "lower: {} stacked slices are concatenated, and live as a whole beyond {} pieces", n,
-          kMaxPieces));
+          most));
       n = 1;
     }
     for (int64_t i = 0; i < n && t.bytes() > 0; ++i) pieces.push_back(at + t.bytes() / n * i);

@@ -197,7 +197,7 @@ std::vector<int64_t> Level::value_bytes() const {
 
 void Level::order() {
   order_ = order_units(graph_, units_, value_bytes(), scratch_bytes(), context_.options.order,
-                       context_.schedule.limits);
+                       context_.schedule.limits, context_.options.limits.order_windows);
   position_.resize(units_.units.size());
   for (size_t i = 0; i < order_.size(); ++i)
     position_[static_cast<size_t>(order_[i])] = static_cast<int>(i);

@@ -70,8 +70,14 @@ std::vector<UnitFacts> collect_facts(const Graph& graph, const Units& units,
 class BeamSearch {
  public:
   BeamSearch(const Graph& graph, const Units& units, const std::vector<UnitFacts>& facts,
-             const std::vector<int64_t>& bytes, const std::vector<size_t>& place)
-      : units_(units), facts_(facts), bytes_(bytes), place_(place), n_(units.units.size()) {
+             const std::vector<int64_t>& bytes, const std::vector<size_t>& place,
+             size_t most_windows = kMostOrderWindows)
+      : units_(units),
+        facts_(facts),
+        bytes_(bytes),
+        place_(place),
+        n_(units.units.size()),
+        most_windows_(most_windows) {
     readers_of_.resize(graph.n_values());
     returned_.resize(graph.n_values());
     users_.resize(n_);
@@ -136,7 +142,6 @@ class BeamSearch {
   // Lists as short as this the beam searches nearly whole.
   static constexpr size_t kWholeSearch = 48;
   static constexpr size_t kWindow = 20, kWindowWidth = 256;
-  static constexpr size_t kMaxSearched = 1800;  // windows that differ, a millisecond each
   static constexpr int kMaxLeft = 2;
 
   std::vector<int> search() {
@@ -346,7 +351,7 @@ class BeamSearch {
         peaks.pop();
         continue;
       }
-      if (n_searched_ >= kMaxSearched || windows++ >= n_ + kMaxSearched) {
+      if (n_searched_ >= most_windows_ || windows++ >= n_ + most_windows_) {
         limits.push_back(fmt::format(
             "order: {} windows of {} units were searched for a lower peak; later ones were not",
             n_searched_, kWindow));
@@ -562,6 +567,7 @@ class BeamSearch {
   const std::vector<int64_t>& bytes_;
   const std::vector<size_t>& place_;
   size_t n_;
+  size_t most_windows_;
   std::vector<std::vector<int>> readers_of_, users_;
   std::vector<bool> returned_;
   std::vector<Link> links_;
@@ -574,7 +580,7 @@ class BeamSearch {
 std::vector<int> order_units(const Graph& graph, const Units& units,
                              const std::vector<int64_t>& value_bytes,
                              const std::vector<int64_t>& scratch_bytes, OrderStrategy strategy,
-                             std::vector<std::string>& limits) {
+                             std::vector<std::string>& limits, size_t most_windows) {
   const size_t n = units.units.size();
   std::vector<int> waiting(n, 0);
   std::vector<std::vector<int>> readers(n);
@@ -602,7 +608,7 @@ std::vector<int> order_units(const Graph& graph, const Units& units,
 
   const std::vector<UnitFacts> facts = collect_facts(graph, units, value_bytes, scratch_bytes);
   if (strategy == OrderStrategy::kBeam && n > 0)
-    return BeamSearch(graph, units, facts, value_bytes, place).run(limits);
+    return BeamSearch(graph, units, facts, value_bytes, place, most_windows).run(limits);
   std::vector<int> uses_left(graph.n_values(), 0);
   for (const UnitFacts& f : facts)
     for (const Read& read : f.reads) ++uses_left[read.root.index()];
@@ -643,7 +649,7 @@ std::vector<int> order_units(const Graph& graph, const Units& units,
   }
   STOW_CHECK(order.size() == n, "the units depend on each other in a circle");
   if (strategy == OrderStrategy::kGreedy)
-    BeamSearch(graph, units, facts, value_bytes, place).improve(order, limits);
+    BeamSearch(graph, units, facts, value_bytes, place, most_windows).improve(order, limits);
   return order;
 }
 

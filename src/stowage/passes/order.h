@@ -17,14 +17,18 @@ enum class OrderStrategy : uint8_t {
 };
 inline constexpr int kNumOrderStrategies = 3;
 
+/// Pieces of a long order that are searched, those that differ: a millisecond each.
+inline constexpr size_t kMostOrderWindows = 1800;
+
 /// `value_bytes`: what a value takes when it is made and gives back after its last reader, by value;
 /// 0 for what lies elsewhere (arguments, slices of stacks that stay). `scratch_bytes`: what a unit
-/// takes while it runs, by unit; only the beam search heeds it. A search that stops at its limit of
-/// work says so in `limits` (Schedule::limits).
+/// takes while it runs, by unit; only the beam search heeds it. A search that stops after `most_windows`
+/// pieces of the order says so in `limits` (Schedule::limits).
 std::vector<int> order_units(const Graph& graph, const Units& units,
                              const std::vector<int64_t>& value_bytes,
                              const std::vector<int64_t>& scratch_bytes, OrderStrategy strategy,
-                             std::vector<std::string>& limits);
+                             std::vector<std::string>& limits,
+                             size_t most_windows = kMostOrderWindows);
 
 /// The largest sum of live bytes in that order, scratch included.
 int64_t peak_bytes(const Graph& graph, const Units& units, const std::vector<int64_t>& value_bytes,

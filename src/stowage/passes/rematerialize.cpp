@@ -1,5 +1,7 @@
 #include "stowage/passes/rematerialize.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <optional>
 #include <set>
@@ -17,9 +19,6 @@ constexpr int kShortChain = 8;
 constexpr int kLongChain = 1024;
 // Nodes with kernels of their own, as products, within which a layer needs a value again.
 constexpr int kNearHeavyNodes = 4;
-// Originals that are kept one after another, each followed by another look at the whole graph; from
-// then on all that would help are kept at once.
-constexpr int kMaxRounds = 64;
 
 // What memory a value of the graph stands for.
 enum class Role : uint8_t {
@@ -542,14 +541,20 @@ class Writer {
 
 }  // namespace
 
-Graph shorten_lives(const Graph& graph, const Recomputation& recomputation) {
+Graph shorten_lives(const Graph& graph, const Recomputation& recomputation,
+                    std::vector<std::string>& limits, int most_kept_in_turn) {
   const std::vector<bool>& clone = recomputation.clone;
   if (std::find(clone.begin(), clone.end(), true) == clone.end()) return graph;
   Facts facts(graph, recomputation);
   const std::vector<bool> spared = choose_spared(facts);
   for (int round = 0;; ++round) {
-    Walk walk(facts, spared, round >= kMaxRounds);
+    Walk walk(facts, spared, round >= most_kept_in_turn);
     const std::vector<ValueId> keep = walk.run();
+    if (round == most_kept_in_turn && !keep.empty())
+      limits.push_back(fmt::format(
+          "residuals: {} values were kept one by one in place of recomputed ones; {} more at once, of which "
+          "fewer might have done",
+          round, keep.size()));
     if (keep.empty()) return Writer(facts, walk.take_emissions()).run();
     for (ValueId v : keep) facts.keep_original(v);
   }

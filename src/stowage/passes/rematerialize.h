@@ -2,6 +2,7 @@
 // Not the choice of residuals by policy and bytes; that is residuals.h.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "stowage/base/inside.h"
@@ -29,6 +30,10 @@ struct Recomputation {
 ///   2. its original is kept from the forward part, where the policy allows that;
 ///   3. longer chains are recomputed a second time, with some of their values held.
 /// Products, reductions and everything else that is not cheap are never recomputed twice.
-Graph shorten_lives(const Graph& graph, const Recomputation& recomputation);
+///
+/// Originals are kept one after another, each followed by another look at the whole graph. After
+/// `most_kept_in_turn` of them all that would help are kept at once, and a sentence in `limits` says so.
+Graph shorten_lives(const Graph& graph, const Recomputation& recomputation,
+                    std::vector<std::string>& limits, int most_kept_in_turn);
 
 }  // namespace stow

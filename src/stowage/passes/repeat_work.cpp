@@ -1,5 +1,7 @@
 #include "stowage/passes/repeat_work.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 #include <set>
@@ -115,16 +117,20 @@ class Repeater {
 
 }  // namespace
 
-Graph repeat_work(const Graph& graph) {
+Graph repeat_work(const Graph& graph, std::vector<std::string>& limits, int most_rounds) {
   Graph result = graph;
-  // What was repeated may have late readers in its turn: an update scaled by one norm after another.
-  constexpr int kMostRounds = 8;
-  bool changed = true;
-  for (int round = 0; changed && round < kMostRounds; ++round) {
-    changed = false;
-    result = Repeater(result).run(changed);
+  for (int round = 0;; ++round) {
+    bool changed = false;
+    Graph next = Repeater(result).run(changed);
+    if (!changed) return next;
+    if (round == most_rounds) {
+      limits.push_back(fmt::format(
+          "repeat: work that waits for sums was repeated for {} sums in turn; for later ones it waits",
+          most_rounds));
+      return result;
+    }
+    result = std::move(next);
   }
-  return result;
 }
 
 }  // namespace stow

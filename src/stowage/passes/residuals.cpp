@@ -71,6 +71,8 @@ struct RegionNames {
 struct Requests {
   std::map<const Policy*, RegionNames> names;  // by policy, in its regions that have a derivative
   std::set<std::pair<std::string, std::string>> moved;  // the policy's name and the value's
+  int most_kept_in_turn = 0;        // as shorten_lives'
+  std::vector<std::string> limits;  // of work that took effect
 };
 
 // What a policy may want to find this node by.
@@ -777,7 +779,7 @@ Graph realize_flat(const Graph& graph, const PolicyPtr& override_policy, Request
     const std::vector<bool> kept = level.choose_kept();
     // Stacks that nothing reads after all are no results of their scans.
     if (level.crossing().empty()) {
-      if (shorten) current = shorten_lives(current, recomputation);
+      if (shorten) current = shorten_lives(current, recomputation, requests.limits, requests.most_kept_in_turn);
       return widened ? remove_dead_code(std::move(current)) : current;
     }
     Rewriter rewriter(current, level, kept, depth, exposed.scans, recomputation);
@@ -980,10 +982,13 @@ void check_names_occur(const Graph& traced) {
         refuse_name(*policy, wanted, have);
 }
 
-Graph realize_residuals(const Graph& joint, const PolicyPtr& override_policy) {
+Graph realize_residuals(const Graph& joint, const PolicyPtr& override_policy,
+                        std::vector<std::string>* limits, int most_kept_in_turn) {
   Requests requests;
+  requests.most_kept_in_turn = most_kept_in_turn;
   Graph realized = realize(joint, override_policy, requests, {});
   check_effects(requests);
+  if (limits) limits->insert(limits->end(), requests.limits.begin(), requests.limits.end());
   return realized;
 }
 

@@ -2,6 +2,9 @@
 // Not differentiation, and not the choice of a policy.
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "stowage/base/inside.h"
 #include "stowage/ir/graph.h"
 
@@ -22,7 +25,10 @@ namespace stow {
 /// first backward reader; what was brought from another memory in the forward pass is brought again.
 /// Errors: TraceError when a policy asks for a name that no value in its region has, or none that
 /// the backward part depends on.
-Graph realize_residuals(const Graph& joint, const PolicyPtr& override_policy);
+/// `limits`, when set, is told of bounds of work that took effect, each in a sentence;
+/// `most_kept_in_turn` is one (passes/rematerialize.h), smaller in tests.
+Graph realize_residuals(const Graph& joint, const PolicyPtr& override_policy,
+                        std::vector<std::string>* limits = nullptr, int most_kept_in_turn = 64);
 
 /// Of a graph as it was traced: where later passes find nothing left of a region, as its gradient
 /// reads what went in alone, a name may still be one that is nowhere.

@@ -117,17 +117,15 @@ pack::Rect hull(const std::vector<pack::Rect>& rects, int64_t alignment) {
 }
 
 // Search where greedy packing left a gap, for `enough` bytes or the least: exact of few buffers,
-// raising skylines of many.
-void search_further(const pack::Problem& problem, double seconds, int64_t enough,
+// raising skylines of many. Returns false if there are too many buffers for any of it.
+bool search_further(const pack::Problem& problem, const PackEffort& effort, int64_t enough,
                     pack::Solution& best) {
-  constexpr size_t kMostSearched = 10'000;
   const auto is_good = [&](int64_t bound) {
     return best.height <= enough ||
            static_cast<double>(best.height) <= (1 + kGoodGap) * static_cast<double>(bound);
   };
-  if (seconds <= 0 || problem.buffers.size() > kMostSearched ||
-      is_good(pack::lower_bound(problem)))
-    return;
+  if (effort.search_s <= 0 || is_good(pack::lower_bound(problem))) return true;
+  if (problem.buffers.size() > effort.most_searched) return false;
   // Plain rectangles, sizes in whole alignments, as the search wants them; offsets for those do for
   // the buffers.
   pack::Problem plain = problem;
@@ -136,13 +134,14 @@ void search_further(const pack::Problem& problem, double seconds, int64_t enough
   for (pack::Buffer& b : plain.buffers)
     if (!b.rects.empty()) b.rects = {hull(b.rects, alignment)};
   const int64_t bound = pack::lower_bound(plain);
-  if (is_good(bound)) return;
-  pack::ExactOptions options{.time_limit_s = seconds, .counted = true};
+  if (is_good(bound)) return true;
+  pack::ExactOptions options{.time_limit_s = effort.search_s, .counted = true};
   if (enough >= bound) options.capacity = enough;
   const Result<pack::ExactResult> found = pack::pack_exact(plain, options);
   STOW_CHECK(found.ok(), "{}", found.error());
   const int64_t height = pack::height_of(problem, found->solution.offsets);
   if (height < best.height) best = {found->solution.offsets, height};
+  return true;
 }
 
 // What every layout is told of: the solver of one kind's problem.
@@ -270,16 +269,22 @@ PeakBound peak_bound(const Schedule& schedule) {
 }
 
 MemoryPlan make_plan(const Schedule& schedule, const PackEffort& effort) {
-  return lay_out(schedule, [&](const KindProblem& p) {
+  std::vector<std::string> limits;
+  MemoryPlan plan = lay_out(schedule, [&](const KindProblem& p) {
     // Compiling must not take longer than a step: a small program's windows are quickly packed.
     pack::Options options;
     options.work = effort.work;
     options.window_buffers = 256;
     pack::Solution solution = pack::pack_greedy(p.problem, options);
     const int64_t enough = p.kind == MemoryKind::kDevice ? effort.enough : 0;
-    search_further(p.problem, effort.search_s, enough, solution);
+    if (!search_further(p.problem, effort, enough, solution))
+      limits.push_back(fmt::format("pack: {} buffers on {} were packed greedily; up to {} are searched further",
+                                   p.problem.buffers.size(), memory_kind_name(p.kind),
+                                   effort.most_searched));
     return solution;
   });
+  plan.analysis.limits.insert(plan.analysis.limits.end(), limits.begin(), limits.end());
+  return plan;
 }
 
 MemoryPlan make_plan_apart(const Schedule& schedule) {

@@ -76,6 +76,7 @@ struct PackEffort {
   int64_t work = 0;     ///< Of greedy packing beyond its first pass (pack/heuristics.h).
   double search_s = 0;  ///< Of exact search, near so many seconds, where that left more than a gap.
   int64_t enough = 0;   ///< Of the device's arena: no less is searched for than so many bytes.
+  size_t most_searched = 10'000;  ///< Buffers; of more there is greedy packing alone, which is reported.
 };
 /// For a plan that will be run.
 inline constexpr PackEffort kFinalEffort = {6'000'000, 0.2};

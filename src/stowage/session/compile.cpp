@@ -18,6 +18,7 @@
 #include "stowage/passes/slice_work.h"
 #include "stowage/passes/unroll.h"
 #include "stowage/runtime/program.h"
+#include "stowage/session/checkpoint_cost.h"
 #include "stowage/session/dump.h"
 #include "stowage/session/plan_search.h"
 
@@ -84,6 +85,14 @@ class CompiledProgram final : public Executable {
   mutable std::atomic<bool> has_dumped_ = false;  // its inputs
 };
 
+// What the fixed passes make of a simplified graph if every checkpoint keeps what it may.
+Graph with_all_kept(const Graph& simplified) {
+  const auto keep = [](const PolicyQuery&) { return PolicyAnswer{Mark::kKeep}; };
+  const auto policy = std::make_shared<const Policy>(Policy{"everything", keep, {}});
+  const Graph kept = sink_into_scans(sink_moves(remove_dead_code(realize_residuals(simplified, policy))));
+  return sum_slices(remove_dead_code(unroll_scans(kept)));
+}
+
 }  // namespace
 
 ExecutablePtr compile(const Graph& graph, const CompileOptions& options, int threads) {
@@ -107,8 +116,11 @@ ExecutablePtr compile(const Graph& graph, const CompileOptions& options, const T
     pass("partition", [&](const Graph&) { return std::move(parts.graph); });
   }
   pass("simplify", [](const Graph& in) { return move_parts(simplify(in)); });
+  const bool is_marked = options.reuse && !g.regions().empty();
+  const std::optional<Graph> marked = is_marked ? std::optional(g) : std::nullopt;
+  std::vector<std::string> limits;
   pass("residuals",
-       [&](const Graph& in) { return realize_residuals(in, options.override_policy); });
+       [&](const Graph& in) { return realize_residuals(in, options.override_policy, &limits); });
   // After the pass, which names what there is more exactly where anything is left.
   if (!options.override_policy) check_names_occur(graph);
   pass("prune", [](const Graph& in) { return remove_dead_code(in); });
@@ -117,9 +129,15 @@ ExecutablePtr compile(const Graph& graph, const CompileOptions& options, const T
   pass("sums", [](const Graph& in) { return sum_slices(in); });
 
   FoundPlan chosen = search_plan(g, options, *target);
+  if (const auto cost = marked ? checkpoint_cost(g, chosen.planned, lowering_options(options, *target),
+                                                 [&] { return with_all_kept(*marked); })
+                               : std::nullopt)
+    limits.push_back(*cost);
   dump.graph("updates", chosen.updates);
   dump.graph("tiles", chosen.tiled);
   Planned& planned = chosen.planned;
+  std::vector<std::string>& reported = planned.plan.analysis.limits;
+  reported.insert(reported.end(), limits.begin(), limits.end());
   if (dump.on()) {
     const LowerOptions lowering = lowering_options(options, *target);
     const Graph summands = lowering.fuse ? repeat_summands(chosen.tiled) : chosen.tiled;

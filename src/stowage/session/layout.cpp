@@ -90,7 +90,10 @@ Planned OrderedGraph::lay_out(const Device::Capacities& capacities, LowerOptions
   if (!options_.reuse) return std::move(*best);
   if (gap(best->plan) > 0) {
     MemoryPlan plan = make_plan(best->schedule, kFinalEffort);
-    if (plan.arena_bytes[0] < best->plan.arena_bytes[0]) best->plan = std::move(plan);
+    if (plan.arena_bytes[0] < best->plan.arena_bytes[0])
+      best->plan = std::move(plan);
+    else
+      best->plan.analysis.limits = std::move(plan.analysis.limits);  // what the effort could not do
   }
   // Another order may come lower with as much work, where its bound lets it.
   const auto first = static_cast<size_t>(lowering.order);

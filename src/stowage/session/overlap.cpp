@@ -15,19 +15,10 @@
 namespace stow {
 namespace {
 
-// Layouts tried; each asks for less by twice what the one before was over.
-constexpr int kMaxAttempts = 7;
-// Of these so many after one that fits, where more or less might do better.
+// Layouts after one that fits, where more or less might do better.
 constexpr int kMaxRefinements = 3;
 // Choices of one attempt that are laid out.
 constexpr size_t kMaxChoices = 4;
-// Trials of one attempt; each costs a walk of the timeline.
-constexpr int kMaxTrials = 100;
-constexpr int64_t kMaxTrialInstants = 2'000'000;
-// Instants of all attempts together after which moves are only lowered to what fits.
-constexpr int64_t kMaxInstants = 1'500'000;
-// Steps of moves past others in one attempt after which none is tried further ahead.
-constexpr int64_t kMaxWork = 4'000'000;
 // So far ahead moves run wherever there is room; further only where that hides more.
 constexpr int kCheap = 21;
 // What is slower by less is not worth another search.
@@ -119,8 +110,9 @@ struct Choice {
 
 class Chooser {
  public:
-  Chooser(const Schedule& schedule, size_t n_moves, int most)
+  Chooser(const Schedule& schedule, size_t n_moves, int most, const OverlapLimits& bounds)
       : trials_(schedule),
+        bounds_(bounds),
         devices_(nominal_devices(schedule)),
         most_(most),
         ahead_(n_moves) {
@@ -145,7 +137,10 @@ class Chooser {
         return {{ahead_, overtaking_, reached_, slowness(schedule())}};
     std::vector<Choice> choices;
     for (int from = 0, to = more(0, most_); from < most_; from = to, to = more(to, most_)) {
-      if (to > kCheap && (work_ > kMaxWork || is_spent())) break;
+      if (to > kCheap && (work_ > bounds_.work || is_spent())) {
+        is_cut_ = true;
+        break;
+      }
       raise(from, to);
       if (to < std::min(most_, kCheap)) continue;
       if (!choices.empty() && choices.back().ahead == ahead_) continue;
@@ -167,13 +162,15 @@ class Chooser {
     });
     return choices;
   }
-  // Whether later attempts did not try all that earlier ones did.
-  bool is_spent() const { return total_ >= kMaxInstants; }
+  // True if a bound of the work left anything untried.
+  bool is_cut() const { return is_cut_; }
   Schedule schedule(const Choice& choice) const {
     return trials_.run(choice.ahead, choice.overtaking).schedule;
   }
 
  private:
+  // True if later attempts do not try all that earlier ones did.
+  bool is_spent() const { return total_ >= bounds_.instants; }
   Overlapped overlapped() {
     Overlapped made = trials_.run(ahead_, overtaking_);
     work_ += made.work;
@@ -228,7 +225,8 @@ class Chooser {
       if (!beyond) return false;
       lowered.assign(lowered.size(), true);  // what moves share, as a bounce buffer
     }
-    const bool tired = n_trials_ >= kMaxTrials / 4 || spent_ >= kMaxTrialInstants / 2;
+    const bool tired =
+        n_trials_ >= bounds_.trials / 4 || spent_ >= bounds_.trial_instants / 2;
     bool any = false;
     for (size_t m = 0; m < ahead_.size(); ++m) {
       if (!lowered[m] || ahead_[m] == 0) continue;
@@ -267,8 +265,12 @@ class Chooser {
   }
   // All of them; or, where that is too much, what goes of either half.
   void try_all(const std::vector<size_t>& moves, int ahead) {
-    if (moves.empty() || n_trials_ >= kMaxTrials || spent_ >= kMaxTrialInstants || is_spent())
+    if (moves.empty()) return;
+    if (spent_ >= bounds_.trial_instants || is_spent()) {
+      is_cut_ = true;
       return;
+    }
+    if (n_trials_ >= bounds_.trials) return;
     const std::vector<int> before = ahead_;
     for (size_t m : moves) ahead_[m] = ahead;
     if (fits(schedule())) return;
@@ -291,6 +293,7 @@ class Chooser {
   }
 
   const TransferTrials trials_;
+  const OverlapLimits& bounds_;
   const std::vector<DeviceDescription> devices_;
   const int most_;
   Device::Capacities limits_{};
@@ -302,6 +305,7 @@ class Chooser {
   int n_trials_ = 0;
   int64_t spent_ = 0, work_ = 0;
   int64_t total_ = 0;  // instants of all trials of all attempts
+  bool is_cut_ = false;
 };
 
 // A layout, and what it takes beyond the bytes that are under way: gaps between them.
@@ -348,10 +352,12 @@ Device::Capacities between(const Device::Capacities& a, const Device::Capacities
 }
 
 // The best that was met within the limits; of each attempt so many choices are laid out at most.
+// `gave_up`: no layout of as many as may be tried was within them.
 std::optional<Fit> best_fit(const Schedule& schedule, int ahead, const Device::Capacities& limits,
                             const MemoryAnalysis& plain, size_t max_choices,
-                            const std::function<Schedule()>& apart, int threads) {
-  Chooser chooser(schedule, count_moves(schedule), ahead);
+                            const std::function<Schedule()>& apart, int threads,
+                            const OverlapLimits& bounds, bool& gave_up) {
+  Chooser chooser(schedule, count_moves(schedule), ahead, bounds);
   std::optional<Fit> best, best_apart;
   // The search with iterations apart, beside the rest of this one where threads allow; and how slow
   // what it began for was.
@@ -368,8 +374,8 @@ std::optional<Fit> best_fit(const Schedule& schedule, int ahead, const Device::C
   Device::Capacities asked = limits;
   std::optional<Device::Capacities> fitted, refused;
   std::optional<Choice> laid;  // the last that fitted
-  int n_refined = 0;
-  for (int attempt = 0; attempt < kMaxAttempts; ++attempt) {
+  int n_refined = 0, attempt = 0;
+  for (; attempt < bounds.layouts; ++attempt) {
     if (apart_is_enough(false)) return best_apart;
     std::vector<Choice> choices = chooser.choose(asked);
     // More room may go to moves that do not need it; where little is hidden less is tried as well.
@@ -409,7 +415,8 @@ std::optional<Fit> best_fit(const Schedule& schedule, int ahead, const Device::C
       if (attempt == 0 && c == 0 && !is_good && apart && gap(fit.planned.plan) > kGoodGap) {
         slowness_here = choices[c].slowness;
         search_apart = std::async(threads > 1 ? std::launch::async : std::launch::deferred, [&] {
-          return best_fit(apart(), ahead, limits, plain, 1, {}, 1);
+          bool gave_up_apart = false;
+          return best_fit(apart(), ahead, limits, plain, 1, {}, 1, bounds, gave_up_apart);
         });
         if (apart_is_enough(threads <= 1)) return best_apart;
       }
@@ -424,7 +431,8 @@ std::optional<Fit> best_fit(const Schedule& schedule, int ahead, const Device::C
     if ((is_good && !refused) || (best && ++n_refined > kMaxRefinements)) break;
     asked = fitted && refused ? between(*fitted, *refused) : tighter;
   }
-  if (best && chooser.is_spent())
+  gave_up = !best && attempt == bounds.layouts;
+  if (best && chooser.is_cut() && best->slowness > kWellHidden)
     best->planned.plan.analysis.limits.push_back(
         "overlap: choices of moves that run ahead were tried up to a limit of work; others may hide more");
   if (apart_is_enough(true)) return best_apart;
@@ -466,7 +474,8 @@ double StepTimes::bound(const Schedule& schedule) const {
 }
 
 Planned overlap(Planned planned, int ahead, const Device::Capacities& capacities,
-                const std::function<Schedule()>& apart, int threads) {
+                const std::function<Schedule()>& apart, int threads,
+                const OverlapLimits& bounds) {
   if (ahead <= 0 || count_moves(planned.schedule) == 0) return planned;
   const MemoryAnalysis& plain = planned.plan.analysis;
   Device::Capacities limits = capacities;
@@ -475,9 +484,15 @@ Planned overlap(Planned planned, int ahead, const Device::Capacities& capacities
     if (total > limits[kind]) return planned;
     if (limits[kind] >= Device::unlimited_bytes() && kind == 0) limits[kind] = total;
   }
-  std::optional<Fit> best =
-      best_fit(planned.schedule, ahead, limits, plain, kMaxChoices, apart, threads);
-  return best ? std::move(best->planned) : std::move(planned);
+  bool gave_up = false;
+  std::optional<Fit> best = best_fit(planned.schedule, ahead, limits, plain, kMaxChoices, apart, threads,
+                                     bounds, gave_up);
+  if (best) return std::move(best->planned);
+  if (gave_up)
+    planned.plan.analysis.limits.push_back(fmt::format(
+        "overlap: none of {} layouts of moves that run ahead fitted, so none does; another may fit",
+        bounds.layouts));
+  return planned;
 }
 
 }  // namespace stow

@@ -32,13 +32,26 @@ class StepTimes {
   std::vector<double> bounds_s_;  // of the reference
 };
 
+/// Bounds of the work of one call. Smaller ones are for tests.
+struct OverlapLimits {
+  int layouts = 7;  ///< Layouts tried; each asks for less by twice what the one before was over.
+  /// Trials of one attempt: how fine moves are told apart. Some dozen moves take all of them, so this one
+  /// is not reported, as the width of a beam is not.
+  int trials = 100;
+  int64_t trial_instants = 2'000'000;  ///< Of the timelines of one attempt's trials.
+  int64_t instants = 1'500'000;  ///< Of all attempts, after which moves are only lowered to what fits.
+  /// Steps of moves past others in one attempt after which none is tried further ahead.
+  int64_t work = 4'000'000;
+};
+
 /// The same program with up to `ahead` moves of each stream under way at a time, or fewer where
 /// that is nominally faster. Its totals stay within the capacities; where the device has no limit,
 /// within the plan's own total there. A plan over a capacity is returned as it is. `apart` makes
 /// the schedule whose loops have each iteration laid out by itself, for where what crosses
 /// iterations leaves gaps; empty where there is none; it may be called by another thread, if there
-/// may be several.
+/// may be several. A bound that took effect is a sentence in the plan's `limits`.
 Planned overlap(Planned planned, int ahead, const Device::Capacities& capacities,
-                const std::function<Schedule()>& apart = {}, int threads = 1);
+                const std::function<Schedule()>& apart = {}, int threads = 1,
+                const OverlapLimits& bounds = {});
 
 }  // namespace stow

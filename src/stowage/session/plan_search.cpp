@@ -35,9 +35,6 @@ constexpr int64_t kLargeTile = 64 << 20;
 // Targets between the first and the smallest are tried where the smallest one's largest live sum is
 // within so many times the capacity: tiles rarely save a fifth.
 constexpr double kWorthTargets = 1.25;
-// Nodes that are lowered for targets beyond the first and the smallest, and instants of plans whose
-// moves are overlapped for them. Steps of some hundred nodes are searched whole.
-constexpr int64_t kMaxLoweredNodes = 300'000, kMaxOverlappedInstants = 4'000;
 // A plan that is faster by less is no other.
 constexpr double kFaster = 0.9999;
 // Of the moved bytes; where no more is waited for, updates need not stand elsewhere.
@@ -115,8 +112,12 @@ struct Scored {
 
 class PlanSearch {
  public:
-  PlanSearch(const Graph& graph, const CompileOptions& options, const Target& target)
-      : options_(options), capacities_(options.capacities), threads_(target.threads()) {
+  PlanSearch(const Graph& graph, const CompileOptions& options, const Target& target,
+             const PlanSearchLimits& limits)
+      : options_(options),
+        capacities_(options.capacities),
+        threads_(target.threads()),
+        limits_(limits) {
     plain_.graph = graph;
     lowering_ = lowering_options(options, target);
   }
@@ -137,6 +138,8 @@ class PlanSearch {
       try_target(lean(targets[tried]), targets[tried]);
     }
     keep_what_hides(between);
+    std::vector<std::string>& reported = best_->found.planned.plan.analysis.limits;
+    reported.insert(reported.end(), reports_.begin(), reports_.end());
     return std::move(best_->found);
   }
 
@@ -166,8 +169,21 @@ class PlanSearch {
     if (a.shortfall != b.shortfall) return a.shortfall < b.shortfall;
     return may_hide(a) && may_hide(b) ? a.time < kFaster * b.time : a.bytes < b.bytes;
   }
-  bool has_budget() const {
-    return lowered_nodes_ < kMaxLoweredNodes && overlapped_instants_ < kMaxOverlappedInstants;
+  // Asked where there is something left to try.
+  bool has_budget() {
+    const bool has = lowered_nodes_ < limits_.lowered_nodes &&
+                     overlapped_instants_ < limits_.overlapped_instants;
+    if (!has)
+      report(fmt::format("search: {} nodes and {} instants of plans were looked at; other tilings may {}",
+                         lowered_nodes_, overlapped_instants_, fits() ? "hide more" : "need less"));
+    return has;
+  }
+  void report(std::string sentence) {
+    const std::string_view subject = std::string_view(sentence).substr(0, sentence.find(':'));
+    const bool is_new = std::none_of(reports_.begin(), reports_.end(), [&](const std::string& other) {
+      return std::string_view(other).substr(0, other.find(':')) == subject;
+    });
+    if (is_new) reports_.push_back(std::move(sentence));
   }
 
   // More is moved and done, less kept: stacks that are on their way elsewhere are sent there at
@@ -177,7 +193,10 @@ class PlanSearch {
     const auto [at, is_new] = lean_.try_emplace(block);
     if (is_new) {
       const Graph by_blocks = gather_by_blocks(spill_stacks(plain_.graph), block);
-      at->second.graph = repeat_work(sink_into_scans(by_blocks, true));
+      std::vector<std::string> limits;
+      at->second.graph =
+          repeat_work(sink_into_scans(by_blocks, true), limits, limits_.repeated_rounds);
+      for (std::string& limit : limits) report(std::move(limit));
       verify(at->second.graph);
     }
     return at->second;
@@ -277,7 +296,8 @@ class PlanSearch {
         each.iterations_apart = true;
         return lower(lowered, each);
       };
-    return overlap(std::move(planned), options_.transfers_ahead, capacities_, apart, threads_);
+    return overlap(std::move(planned), options_.transfers_ahead, capacities_, apart, threads_,
+                   limits_.overlap);
   }
 
   Scored score(FoundPlan found) {
@@ -346,6 +366,8 @@ class PlanSearch {
   const CompileOptions& options_;
   const Device::Capacities& capacities_;
   const int threads_;
+  const PlanSearchLimits& limits_;
+  std::vector<std::string> reports_;  // of bounds that took effect
   LowerOptions lowering_;
   Form plain_;
   std::map<int64_t, Form> lean_;  // by the bytes of a block
@@ -371,8 +393,9 @@ LowerOptions lowering_options(const CompileOptions& options, const Target& targe
   return lowering;
 }
 
-FoundPlan search_plan(const Graph& graph, const CompileOptions& options, const Target& target) {
-  return PlanSearch(graph, options, target).run();
+FoundPlan search_plan(const Graph& graph, const CompileOptions& options, const Target& target,
+                      const PlanSearchLimits& limits) {
+  return PlanSearch(graph, options, target, limits).run();
 }
 
 }  // namespace stow
