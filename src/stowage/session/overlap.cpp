@@ -465,6 +465,13 @@ double StepTimes::bound(const Schedule& schedule) const {
   return sum / static_cast<double>(devices_.size());
 }
 
+Schedule with_few_ahead(const Schedule& schedule, const Device::Capacities& capacities) {
+  const size_t n_moves = count_moves(schedule);
+  if (n_moves == 0) return schedule;
+  Chooser chooser(schedule, n_moves, kFewAhead);
+  return chooser.schedule(chooser.choose(capacities)[0]);
+}
+
 Planned overlap(Planned planned, int ahead, const Device::Capacities& capacities,
                 const std::function<Schedule()>& apart, int threads) {
   if (ahead <= 0 || count_moves(planned.schedule) == 0) return planned;
