@@ -197,7 +197,7 @@ TEST_F(MeshTraining, NoGradientOfAWeightIsReducedWhole) {
   const TrainConfig c = config(1, 4, 2);
   const Job job(c, 1);
   Placement placement;
-  placement.policy = "recompute";
+  placement.policy = StepPolicy::kRecompute;
   const JobPlan plan = job.plan(placement);
   int64_t scattered = 0, reduced = 0;
   const int64_t least_matrix = c.model.dim * c.model.dim / c.mesh.model;
@@ -227,7 +227,7 @@ TEST_F(MeshTraining, FullyShardedMemoryIsThatOfTheFormula) {
     c.data.seq = 256;
     const Job job(c, 1);
     Placement placement;
-    placement.policy = "recompute";
+    placement.policy = StepPolicy::kRecompute;
     const JobPlan plan = job.plan(placement, {}, false);
     const int64_t peak = plan.peak_bytes[0];
     EXPECT_LE(peak, static_cast<int64_t>(bar * kMiB));

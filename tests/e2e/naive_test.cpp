@@ -108,11 +108,11 @@ TEST_F(NaiveTest, LossesAreThoseOfTheNaiveKernelsUnderEveryPlan) {
              steps_ * config_.data.batch * config_.data.seq, steps_, naive.front(), naive.back(), apart);
   EXPECT_LT(apart, 1e-4);
   EXPECT_NE(naive.front(), naive.back());
-  for (const std::string& policy : policy_ladder())
+  for (const StepPolicy policy : policy_ladder())
     for (const int threads : {1, 2}) {
       const std::vector<float> losses = train({.policy = policy}, threads);
       for (size_t i = 0; i < ours.size(); ++i)
-        EXPECT_EQ(hex_float(losses[i]), hex_float(ours[i])) << policy << ", " << threads << " threads";
+        EXPECT_EQ(hex_float(losses[i]), hex_float(ours[i])) << policy_name(policy) << ", " << threads << " threads";
     }
 }
 

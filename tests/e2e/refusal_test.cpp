@@ -374,12 +374,12 @@ TEST_F(Refusal, APlanThatFitsSaysWhatALossInPartsSaves) {
   const auto peak_with = [&](std::vector<std::string> more, bool chunked_loss = false) {
     more.insert(more.end(), settings.begin(), settings.end());
     const Job job = job_of(more);
-    const Placement placement = {.policy = "save_all", .chunked_loss = chunked_loss};
+    const Placement placement = {.policy = StepPolicy::kSaveAll, .chunked_loss = chunked_loss};
     return job.plan(placement, budgets_of(job.config(), {})).peak_bytes[0];
   };
   const Job job = job_of(settings);
   const Budgets budgets = budgets_of(job.config(), {});
-  const JobPlan plan = job.plan({.policy = "save_all"}, budgets);
+  const JobPlan plan = job.plan({.policy = StepPolicy::kSaveAll}, budgets);
   const std::vector<Remedy> remedies = loss_remedies(job, plan, budgets);
   ASSERT_EQ(remedies.size(), 3u);
   for (const Remedy& r : remedies) {
@@ -392,7 +392,7 @@ TEST_F(Refusal, APlanThatFitsSaysWhatALossInPartsSaves) {
     EXPECT_THAT(describe_loss(job, plan, remedies), HasSubstr(r.change + ": " + format_bytes(r.peak_bytes)));
   }
   const Job chunked = job_of({"train.loss_chunk=64", "memory.policy=save_all"});
-  EXPECT_THAT(loss_remedies(chunked, chunked.plan({.policy = "save_all"}, budgets), budgets),
+  EXPECT_THAT(loss_remedies(chunked, chunked.plan({.policy = StepPolicy::kSaveAll}, budgets), budgets),
               ::testing::IsEmpty());
   const Outcome o = run(run_plan, {"model.vocab=2048"});
   EXPECT_THAT(o.printed, HasSubstr(" less, the loss a part at a time; changes the numbers\n"));

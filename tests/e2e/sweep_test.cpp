@@ -75,7 +75,8 @@ TEST(SweepCommand, RowsAreThoseOfPlanAndTheBestIsTaken) {
     }
     const Job job = job_of({fmt::format("mesh.data={}", number(mesh, "data")),
                             fmt::format("mesh.model={}", number(mesh, "model")), "memory.device=1048576"});
-    const Choice choice = choose_plan(job, budgets_of(job.config(), job.config().memory.device));
+    const Choice choice = choose_plan(job, budgets_of(job.config(), job.config().memory.device),
+                                      *load_device_description("h200"));
     ASSERT_TRUE(choice.plan.has_value());
     EXPECT_EQ(number(row, "peak_bytes"), choice.plan->peak_bytes[0]);
     EXPECT_EQ(*row.find("placement")->as_string(), to_string(choice.plan->placement));
@@ -145,7 +146,7 @@ TEST(SweepCommand, WhatCannotBeSweptIsSaid) {
 TEST(ReplicationReport, TheSavingIsThatOfThePlanWhichCutsThem) {
   const Job whole = job_of({"mesh.data=8", "mesh.parameters=replicated", "mesh.optimizer=sharded"});
   const Job cut = job_of({"mesh.data=8", "mesh.parameters=auto", "mesh.optimizer=sharded"});
-  const Placement placement{.policy = "recompute"};
+  const Placement placement{.policy = StepPolicy::kRecompute};
   const JobPlan plan = whole.plan(placement);
   const Replication found = find_replication(whole, plan, {}, 100);
   ASSERT_GT(found.values.size(), 2u);
@@ -173,7 +174,7 @@ TEST(ReplicationReport, TheSavingIsThatOfThePlanWhichCutsThem) {
 
 TEST(ReplicationReport, MomentsStandApartAndNothingIsSaidOfWhatIsCut) {
   const Job moments = job_of({"mesh.data=8", "mesh.optimizer=replicated"});
-  const Replication found = find_replication(moments, moments.plan({.policy = "recompute"}), {}, 2);
+  const Replication found = find_replication(moments, moments.plan({.policy = StepPolicy::kRecompute}), {}, 2);
   ASSERT_GE(found.values.size(), 2u);
   for (const WholeValue& value : found.values)
     EXPECT_TRUE(!value.peak_if_cut || value.name.starts_with("optimizer/")) << value.name;
@@ -182,15 +183,15 @@ TEST(ReplicationReport, MomentsStandApartAndNothingIsSaidOfWhatIsCut) {
               HasSubstr("more; all of them cut over data (mesh.parameters = sharded, mesh.optimizer = "
                         "sharded), the peak falls from "));
   const Job cut = job_of({"mesh.data=8", "mesh.parameters=sharded"});
-  const Replication nothing = find_replication(cut, cut.plan({.policy = "recompute"}), {});
+  const Replication nothing = find_replication(cut, cut.plan({.policy = StepPolicy::kRecompute}), {});
   for (const WholeValue& value : nothing.values) EXPECT_FALSE(value.peak_if_cut) << value.name;
   const Job one = job_of({});
-  EXPECT_TRUE(find_replication(one, one.plan({.policy = "recompute"}), {}).values.empty());
+  EXPECT_TRUE(find_replication(one, one.plan({.policy = StepPolicy::kRecompute}), {}).values.empty());
 }
 
 TEST(ReplicationReport, ValuesThatTheModelAxisCutsAreWholeAlongData) {
   const Job job = job_of({"mesh.data=4", "mesh.model=2", "mesh.parameters=replicated"});
-  const Replication found = find_replication(job, job.plan({.policy = "recompute"}), {}, 1);
+  const Replication found = find_replication(job, job.plan({.policy = StepPolicy::kRecompute}), {}, 1);
   ASSERT_FALSE(found.values.empty());
   EXPECT_FALSE(found.values[0].is_whole);
   EXPECT_EQ(found.values[0].bytes * 2, found.values[0].type.bytes());

@@ -133,17 +133,17 @@ class Train : public ::testing::Test {
 TEST_F(Train, EveryPolicyAndBudgetGivesTheSameBitsAtThePredictedPeak) {
   std::vector<std::string> losses;
   int64_t least = INT64_MAX, most = 0;
-  for (const std::string& policy : policy_ladder()) {
-    TrainConfig c = config(policy, 6);
-    c.memory.policy = policy;
+  for (const StepPolicy policy : policy_ladder()) {
+    TrainConfig c = config(std::string(policy_name(policy)), 6);
+    c.memory.policy = policy_name(policy);
     const Outcome o = train(c, std::nullopt);
-    ASSERT_EQ(o.status, 0) << policy;
+    ASSERT_EQ(o.status, 0) << policy_name(policy);
     EXPECT_EQ(*o.summary.find("predicted_peak_bytes"), *o.summary.find("measured_peak_bytes"));
     const int64_t peak = *o.summary.find("measured_peak_bytes")->find("device")->as_int();
     least = std::min(least, peak);
     most = std::max(most, peak);
     if (losses.empty()) losses = o.losses;
-    EXPECT_EQ(o.losses, losses) << policy;
+    EXPECT_EQ(o.losses, losses) << policy_name(policy);
     EXPECT_EQ(o.losses.size(), 6u);
     EXPECT_NEAR(*o.summary.find("first_loss")->as_double(), std::log(256.0), 0.15);
     EXPECT_LT(*o.summary.find("last_loss")->as_double(),
@@ -239,7 +239,7 @@ TEST_F(Train, ManyPlacementsGiveTheSameLosses) {
   int number = 0;
   for (const Placement& p : placement_ladder(c, decoder_model(c)->sizes())) {
     if (++number % 2 == 0) continue;  // its neighbours differ in one place
-    c.memory.policy = p.policy;
+    c.memory.policy = policy_name(p.policy);
     c.memory.optimizer = memory_kind_name(p.optimizer);
     c.memory.parameters = memory_kind_name(p.parameters);
     c.memory.gradients = memory_kind_name(p.gradients);
@@ -269,7 +269,7 @@ TEST_F(Train, UpdatesThatNeedNoNormOfAllGiveTheSameLosses) {
     for (size_t i = 0; i < ladder.size(); i += moments == "f32" ? 17 : 40)
       for (const std::optional<int64_t> budget : {std::optional<int64_t>(), {int64_t{8} << 20}}) {
         const Placement& p = ladder[i];
-        c.memory.policy = p.policy;
+        c.memory.policy = policy_name(p.policy);
         c.memory.optimizer = memory_kind_name(p.optimizer);
         c.memory.parameters = memory_kind_name(p.parameters);
         c.memory.gradients = memory_kind_name(p.gradients);
@@ -434,8 +434,8 @@ TEST_F(Train, TheLossIsChunkedByItself) {
   c.data.batch = 25;
   const Job job(c, 1);
   const auto peak = [&](const Placement& p) { return job.plan(p).peak_bytes[0]; };
-  const int64_t whole = peak({.policy = "save_all"});
-  const int64_t chunked = peak({.policy = "save_all", .chunked_loss = true});
+  const int64_t whole = peak({.policy = StepPolicy::kSaveAll});
+  const int64_t chunked = peak({.policy = StepPolicy::kSaveAll, .chunked_loss = true});
   ASSERT_LT(chunked, whole);
   const auto choose = [&](int64_t budget) { return choose_plan(job, budgets_of(c, budget)).plan; };
   EXPECT_EQ(to_string(choose(whole)->placement), "save_all");
@@ -457,7 +457,7 @@ TEST_F(Train, TheLossIsWholeWhereThatNeedsLess) {
   c.data.seq = 300;
   c.runtime.platform = "virtual";
   const Job job(c, 1);
-  Placement p = {.policy = "recompute"};
+  Placement p = {.policy = StepPolicy::kRecompute};
   p.optimizer = p.parameters = p.gradients = MemoryKind::kPinnedHost;
   const int64_t whole = job.plan(p).peak_bytes[0];
   p.chunked_loss = true;
@@ -475,7 +475,7 @@ TEST_F(Train, TheDefaultJobFitsATenthOfWhatSavingAllTakes) {
     c.memory.disk = int64_t{1} << 30;
     if (is_virtual) c.runtime.platform = "virtual";
     const Job job(c, 2);
-    const int64_t all = device_bytes(c, job.plan({.policy = "save_all"}).peak_bytes);
+    const int64_t all = device_bytes(c, job.plan({.policy = StepPolicy::kSaveAll}).peak_bytes);
     const Choice choice = choose_plan(job, budgets_of(c, all / 10));
     ASSERT_TRUE(choice.plan) << is_virtual;
     EXPECT_LE(device_bytes(c, choice.plan->peak_bytes), all / 10);
@@ -669,7 +669,7 @@ TEST_F(Train, WhatAPolicySendsAwayLeavesWithoutABudgetOfItsOwn) {
   c.memory.policy = "offload_all";
   constexpr int64_t kPlenty = 8'000'000'000;
   const auto step_of = [&] {
-    return Job(c, 1).plan({.policy = c.memory.policy}, budgets_of(c, kPlenty)).programs.step;
+    return Job(c, 1).plan({.policy = *parse_policy(c.memory.policy)}, budgets_of(c, kPlenty)).programs.step;
   };
   const ExecutablePtr without = step_of();
   c.memory.device = kPlenty;

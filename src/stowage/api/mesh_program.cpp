@@ -13,12 +13,11 @@
 #include "stowage/api/processes.h"
 #include "stowage/api/shards.h"
 #include "stowage/api/trace.h"
-#include "stowage/io/digest.h"
-#include "stowage/ir/schedule_summary.h"
 #include "stowage/ir/utilities.h"
 #include "stowage/runtime/comm/world.h"
 #include "stowage/runtime/streams.h"
 #include "stowage/runtime/target.h"
+#include "stowage/session/plan_fact.h"
 
 namespace stow {
 namespace {
@@ -270,7 +269,7 @@ void MeshRunner::check_alike() {
     bytes += fmt::format("{}{}", bytes.empty() ? "" : " + ", kind.total_bytes);
   const std::vector<comm::Fact> facts = {
       {"the plan in bytes of each memory", bytes},
-      {"the digest of the program", digest_of(text_of(program_->schedule()))}};
+      fact_of_plan("the digest of the program", *program_)};
   const Result<void> alike =
       comm::check_agreement(all->communicator(), all->group_of(all->processes_of(mesh_.devices())),
                             place.empty() ? "a program over a mesh" : place, facts);

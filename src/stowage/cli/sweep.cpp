@@ -95,6 +95,7 @@ Result<void> take(const std::string& path, const ConfigSources& sources, const S
 
 // Writes the page of the best point's plan, with the table.
 Result<void> write_page(AtomicFile& file, const ConfigSources& sources,
+                        const std::optional<DeviceDescription>& device, bool is_named,
                         std::span<const SweepRow> rows, size_t best) {
   const SweepPoint& point = rows[best].point;
   Result<TrainConfig> config = config_of(sources, point);
@@ -103,7 +104,7 @@ Result<void> write_page(AtomicFile& file, const ConfigSources& sources,
   if (!factory) return factory.failure();
   const Job job(*config, threads_each(point.mesh.size()), *factory);
   const Budgets budgets = budgets_of(*config, config->memory.device);
-  const Choice choice = choose_plan(job, budgets);
+  const Choice choice = choose_plan(job, budgets, device_to_choose_by(*config, device, is_named));
   Json report = Json::object();
   add_replication(report, find_replication(job, *choice.plan, budgets));
   return write_plan_page(file, {.job = job,
@@ -163,7 +164,8 @@ Result<int> run_sweep(std::span<const std::string> arguments) {
 
   const std::vector<SweepPoint> points = points_of(options, *chosen, line->config);
   const int at_once = static_cast<int>(std::thread::hardware_concurrency());
-  const JobPlanner planner(sources, *device, budget, threads_each);
+  const bool is_named = !line->device.empty();
+  const JobPlanner planner(sources, *device, budget, threads_each, is_named);
   std::vector<SweepRow> rows;
   {
     const ProgressScope progress(fmt::format("planning {} meshes", points.size()));
@@ -187,7 +189,7 @@ Result<int> run_sweep(std::span<const std::string> arguments) {
     return fail("{}: no mesh {}", *page ? "--html" : "--take",
                 budget ? "fits the budget and has a step time" : "has a step time");
   if (*page)
-    if (Result<void> written = write_page(**page, sources, rows, *best); !written)
+    if (Result<void> written = write_page(**page, sources, *device, is_named, rows, *best); !written)
       return written.failure();
   if (options.take_path.empty()) return kExitDone;
   if (Result<void> taken = take(options.take_path, sources, rows[*best].point); !taken)

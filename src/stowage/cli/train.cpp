@@ -5,11 +5,10 @@
 #include "stowage/cli/arguments.h"
 #include "stowage/cli/commands.h"
 #include "stowage/cli/together.h"
-#include "stowage/io/digest.h"
 #include "stowage/io/files.h"
 #include "stowage/io/trace.h"
-#include "stowage/ir/schedule_summary.h"
 #include "stowage/runtime/device.h"
+#include "stowage/session/plan_fact.h"
 #include "stowage/train/disk_folder.h"
 #include "stowage/train/finetune_model.h"
 #include "stowage/train/forecast.h"
@@ -141,7 +140,8 @@ Result<int> with_plan(const CommandLine& line, const Budgets& budgets, int threa
   if (!json) return json.failure();
   Result<std::optional<AtomicFile>> page = open_trace(line.html_path);
   if (!page) return page.failure();
-  const Choice choice = choose_plan(job, budgets);
+  const Choice choice =
+      choose_plan(job, budgets, device_to_choose_by(line.config, *device, !line.device.empty()));
   if (!choice.plan) return refuse(job, choice, budgets, together, *json, *page);
   const Forecast forecast = forecast_step(*choice.plan->programs.step, std::move(*device));
   const Replication replication = find_replication(job, *choice.plan, budgets);
@@ -160,7 +160,7 @@ Json plan_json(const Opening& opening, std::span<const Remedy> loss_in_parts) {
                                   {"verdict", r.verdict}}));
   Json report = Json::object({{"predicted_peak_bytes", bytes_json(plan.peak_bytes)},
                               {"lower_bound_bytes", bytes_json(plan.lower_bound_bytes)},
-                              {"policy", plan.placement.policy},
+                              {"policy", policy_name(plan.placement.policy)},
                               {"placement", to_string(plan.placement)},
                               {"plan_s", plan.plan_s},
                               {"parameters", opening.job.n_parameters()},
@@ -208,12 +208,8 @@ std::vector<comm::Fact> facts_of_run(const CommandLine& line, const Together& to
 }
 std::vector<comm::Fact> facts_of_plan(const JobPlan& plan) {
   std::vector<comm::Fact> facts = {{"the placement", to_string(plan.placement)}};
-  for (const JobPlan::Phase& phase : plan.phases) {
-    const Executable& program = plan.program(phase.name);
-    const std::string schedule = fmt::format("{}\n{}", text_of(program.schedule()),
-                                             bytes_json(phase.peak_bytes).dump());
-    facts.push_back({"the schedule of " + phase.name, digest_of(schedule)});
-  }
+  for (const JobPlan::Phase& phase : plan.phases)
+    facts.push_back(fact_of_plan("the plan of " + phase.name, plan.program(phase.name)));
   return facts;
 }
 

@@ -18,6 +18,8 @@ bool is_contiguous(const View& view) {
 
 class SchedulePrinter : public FieldWriter {
  public:
+  explicit SchedulePrinter(const ScheduleTextOptions& options = {}) : options_(options) {}
+
   void schedule(const Schedule& s) {
     put("schedule {{alignment={}, loops={}}} {{", s.alignment_bytes, s.n_loops);
     for (size_t b = 0; b < s.buffers.size(); ++b) {
@@ -58,6 +60,10 @@ class SchedulePrinter : public FieldWriter {
   }
 
  private:
+  void place(const ProvenancePtr& p) {
+    if (options_.places) provenance(p);
+  }
+
   // " {name=value, …}" of what is not as by default.
   void begin_fields() { n_fields_ = 0; }
   void name_field(const char* name) { put("{}{}=", n_fields_++ == 0 ? " {" : ", ", name); }
@@ -104,8 +110,8 @@ class SchedulePrinter : public FieldWriter {
       out_ += ' ';
       string(b.label);
     }
-    provenance(b.provenance);
-    if (b.part_provenance.empty()) return;
+    place(b.provenance);
+    if (b.part_provenance.empty() || !options_.places) return;
     out_ += " parts [";
     for (size_t i = 0; i < b.part_provenance.size(); ++i) {
       if (i) out_ += ',';
@@ -215,7 +221,7 @@ class SchedulePrinter : public FieldWriter {
       if (const Kernel* k = i.kernel()) {
         kernel(*k, indent);
         guard(i.guard);
-        provenance(k->provenance);
+        place(k->provenance);
       } else if (const Loop* l = i.loop()) {
         loop(*l, i.guard, indent);
       } else {
@@ -246,7 +252,7 @@ class SchedulePrinter : public FieldWriter {
     }
     block(l.body, indent);
     guard(g);
-    provenance(l.provenance);
+    place(l.provenance);
   }
 
   void branch(const Branch& b, const Guard& g, int indent) {
@@ -261,7 +267,7 @@ class SchedulePrinter : public FieldWriter {
     }
     out_ += ']';
     guard(g);
-    provenance(b.provenance);
+    place(b.provenance);
   }
 
   void guard(const Guard& g) {
@@ -269,13 +275,14 @@ class SchedulePrinter : public FieldWriter {
     if (g.end != kNoEnd) put(" to {}", g.end);
   }
 
+  const ScheduleTextOptions options_;
   int n_fields_ = 0;
 };
 
 }  // namespace
 
-std::string print(const Schedule& schedule) {
-  SchedulePrinter printer;
+std::string print(const Schedule& schedule, const ScheduleTextOptions& options) {
+  SchedulePrinter printer(options);
   printer.schedule(schedule);
   return printer.take() + "\n";
 }

@@ -9,6 +9,12 @@
 
 namespace stow {
 
+struct ScheduleTextOptions {
+  /// Where in the source kernels, loops and buffers come from. Without, the text is that of the work alone:
+  /// equal texts do the same on the same memory, wherever the source lies.
+  bool places = true;
+};
+
 /// The whole schedule:
 ///
 ///   schedule {alignment=64, loops=1} {
@@ -33,7 +39,7 @@ namespace stow {
 /// buffer's slot has by default all of its bytes. A
 /// kernel says last: its scratch, "start N" or "done N" of a pair (moves, or whatever else has a
 /// phase), and the iterations [from, to) in which it runs. Never fails, on a malformed schedule either.
-std::string print(const Schedule& schedule);
+std::string print(const Schedule& schedule, const ScheduleTextOptions& options = {});
 
 /// One row program as in print().
 std::string print(const RowProgram& program);

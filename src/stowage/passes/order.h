@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "stowage/base/inside.h"
+#include "stowage/passes/beam_order.h"
 #include "stowage/passes/fuse.h"
 
 namespace stow {
@@ -16,9 +17,6 @@ enum class OrderStrategy : uint8_t {
   kBeam      ///< A beam search for the order of the lowest peak of live bytes.
 };
 inline constexpr int kNumOrderStrategies = 3;
-
-/// Pieces of a long order that are searched, those that differ: a millisecond each.
-inline constexpr size_t kMostOrderWindows = 1800;
 
 /// `value_bytes`: what a value takes when it is made and gives back after its last reader, by value;
 /// 0 for what lies elsewhere (arguments, slices of stacks that stay). `scratch_bytes`: what a unit

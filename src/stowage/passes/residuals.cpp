@@ -5,588 +5,22 @@
 #include <optional>
 #include <set>
 
-#include <fmt/ranges.h>
-
-#include "stowage/base/nearest.h"
-#include "stowage/ir/joint_cond.h"
 #include "stowage/ir/joint_scan.h"
-#include "stowage/ir/policy_wants.h"
 #include "stowage/ir/utilities.h"
 #include "stowage/passes/cond_residuals.h"
 #include "stowage/passes/dead_code.h"
 #include "stowage/passes/expose.h"
-#include "stowage/passes/min_cut.h"
-#include "stowage/passes/policy_subjects.h"
+#include "stowage/passes/policy_requests.h"
 #include "stowage/passes/rematerialize.h"
+#include "stowage/passes/residual_level.h"
 
 namespace stow {
 namespace {
 
-// The regions around a node, outermost first.
-std::vector<RegionId> region_chain(const Graph& graph, RegionId region) {
-  std::vector<RegionId> chain;
-  for (; region.valid(); region = graph.regions()[region.index()].parent) chain.push_back(region);
-  std::reverse(chain.begin(), chain.end());
-  return chain;
-}
-
-// A carry of a loop: what enters an iteration, and what the one before makes of it.
-using Carries = std::vector<std::pair<ValueId, ValueId>>;
-
-// Which nodes the backward part would have to repeat were nothing kept.
-std::vector<bool> repeatable_nodes(const Graph& graph, const Carries& carries = {}) {
-  std::vector<bool> needed(graph.n_values()), result(graph.n_nodes());
-  for (bool grown = true; grown;) {
-    for (size_t n = graph.n_nodes(); n-- > 0;) {
-      const Node& node = graph.nodes()[n];
-      if (!node.backward)
-        for (int i = 0; i < node.n_results; ++i)
-          result[n] = result[n] || needed[node.result(i).index()];
-      if (node.backward || result[n])
-        for (ValueId v : node.operands) needed[v.index()] = true;
-    }
-    grown = false;
-    for (const auto& [in, out] : carries) {
-      if (!needed[in.index()] || needed[out.index()]) continue;
-      needed[out.index()] = grown = true;
-    }
-  }
-  return result;
-}
-
-// The names in the regions of one policy; a product bears that of any product.
-struct RegionNames {
-  std::set<std::string> any, repeatable, elsewhere;
-  std::set<std::string> returned;   // of what the body of a loop returns
-  // To be moved: of the repeatable ones outside loops, branches and other regions.
-  std::set<std::string> offloaded;
-  std::map<std::string, MemoryKind> off_device;  // of values that cannot be offloaded from there
-  bool differentiated = false;
-  bool twice = false;  // a derivative in a region of it has been differentiated
-  ProvenancePtr made;  // the first checkpoint of the policy
-};
-
-// What the policies of a graph ask for by name, and what became of it. Policies of one name count
-// as one: a function that makes its policy anew for each layer asks for the same in each.
-struct Requests {
-  std::map<const Policy*, RegionNames> names;  // by policy, in its regions that have a derivative
-  std::set<std::pair<std::string, std::string>> moved;  // the policy's name and the value's
-  int most_kept_in_turn = 0;        // as shorten_lives'
-  std::vector<std::string> limits;  // of work that took effect
-};
-
-// What a policy may want to find this node by.
-std::optional<std::string> wanted_name(const Node& node) {
-  if (node.op == OpKind::kName) return node.as<NameParams>().name;
-  if (is_plain_product(node)) return std::string(kWantsPlainProduct);
-  return std::nullopt;
-}
-
-std::string joined(const std::set<std::string>& names) {
-  std::vector<std::string> list;
-  for (const std::string& name : names)
-    if (name != kWantsPlainProduct) list.push_back(name);
-  return list.empty() ? "none" : fmt::format("{}", fmt::join(list, ", "));
-}
-
-template <typename... Args>
-[[noreturn]] void refuse(const RegionNames& have, fmt::format_string<Args...> format,
-                         Args&&... args) {
-  const std::string place = source_path(have.made);
-  trace_error("{}{}{}", fmt::format(format, std::forward<Args>(args)...),
-              place.empty() ? "" : "\n  at ", place);
-}
-
-// A policy that offloads products, and finds none that is a residual.
-[[noreturn]] void refuse_products(const Policy& policy, const RegionNames& have) {
-  const std::string product(kWantsPlainProduct);
-  refuse(have, "[checkpoint] policy {} has no effect: {}", policy.name,
-         have.any.count(product)
-             ? "the backward pass reads nothing that depends on a product without batch axes "
-               "in its region"
-         : have.elsewhere.count(product)
-             ? "the products in its region are inside a while loop, a custom_vjp or a checkpoint "
-               "with a policy of its own"
-             : "no product without batch axes is used in its region");
-}
-
-// A value that recomputation would repeat were nothing kept, and that nothing reads in the end.
-[[noreturn]] void refuse_unread(const Policy& policy, const std::string& wanted,
-                                const RegionNames& have) {
-  const std::string what = wanted == kWantsPlainProduct
-                               ? std::string("a product without batch axes")
-                               : fmt::format("what is named '{}'", wanted);
-  refuse(have,
-         "[checkpoint] policy {} offloads {}, which has no effect: the backward pass reads no such "
-         "value, as what is computed from it is there anyway (a region's result is; so is what a "
-         "policy around this one keeps)",
-         policy.name, what);
-}
-
-[[noreturn]] void refuse_name(const Policy& policy, const std::string& wanted,
-                              const RegionNames& have) {
-  if (wanted == kWantsPlainProduct) refuse_products(policy, have);
-  if (have.off_device.count(wanted))
-    refuse(have,
-           "[checkpoint] policy {} offloads what is named '{}', which has no effect: it lies on {} "
-           "already, and only what is on the device is offloaded",
-           policy.name, wanted, memory_kind_name(have.off_device.at(wanted)));
-  const std::vector<std::string> there(have.any.begin(), have.any.end());
-  if (have.any.count(wanted))
-    refuse(have,
-           "[checkpoint] policy {} asks for the name '{}', which has no effect: nothing that "
-           "the backward pass reads depends on that value; names it can act on: {}{}",
-           policy.name, wanted, joined(have.repeatable),
-           have.returned.count(wanted)
-               ? fmt::format("; '{}' is what the body of a loop returns, and the next iteration reads it "
-                             "where it enters: name it there, at the beginning of the body",
-                             wanted)
-               : "");
-  const std::string near = nearest_name(wanted, there);
-  std::string hint;
-  if (have.elsewhere.count(wanted))
-    hint =
-        "; it is given inside a while loop, a custom_vjp or a checkpoint with a policy of its own";
-  else if (!near.empty() && edit_distance(wanted, near) <= 2)
-    hint = fmt::format("; did you mean '{}'?", near);
-  refuse(have,
-         "[checkpoint] policy {} asks for the name '{}', which no value that is used in its "
-         "region has; names there: {}{}",
-         policy.name, wanted, joined(have.any), hint);
-}
-
-void insert_names(const Graph& graph, std::set<std::string>& names) {
-  for (const Node& node : graph.nodes()) {
-    if (const auto name = wanted_name(node)) names.insert(*name);
-    for (const GraphPtr& nested : node.graphs) insert_names(*nested, names);
-  }
-}
-
-// The results of a node that its function has: residuals of scans and conds come behind them.
-int n_own_results(const Node& node) {
-  int n_residuals = 0;
-  if (node.op == OpKind::kScan) n_residuals = node.as<ScanParams>().n_residuals;
-  if (node.op == OpKind::kCond) n_residuals = node.as<CondParams>().n_residuals;
-  return node.n_results - n_residuals;
-}
-
-// The one backward node that reads residuals of a forward scan or cond; null where there is none.
-const Node* backward_of(const Graph& graph, const Node& forward) {
-  const Node* reader = nullptr;
-  for (const Node& node : graph.nodes())
-    for (ValueId v : node.operands) {
-      if (graph.is_input(v) || &graph.def(v) != &forward ||
-          graph.value(v).index < n_own_results(forward))
-        continue;
-      if ((reader && reader != &node) || node.op != forward.op || !node.backward) return nullptr;
-      reader = &node;
-    }
-  return reader;
-}
-
-// Adds the names of one node of a joint graph, and of those nested in it that a policy around it
-// acts on: in the bodies of scans and the branches of conds, but not in regions of their own.
-void collect_names(const Graph& joint, const Node& node, bool repeatable, const Policy& policy,
-                   RegionNames& have, bool is_nested) {
-  have.differentiated = have.differentiated || repeatable;
-  if (const auto name = wanted_name(node)) {
-    const MemoryKind kind = joint.type(node.result()).kind;
-    const bool offloads = policy.decide({node.op, &node, *name}).mark == Mark::kOffload;
-    if (kind != MemoryKind::kDevice && offloads) {
-      have.off_device[*name] = kind;
-    } else {
-      have.any.insert(*name);
-      if (repeatable) have.repeatable.insert(*name);
-      if (repeatable && offloads && !is_nested) have.offloaded.insert(*name);
-    }
-  }
-  if (node.graphs.empty()) return;
-  const auto inside = [&](const Graph& nested, bool paired, const Carries& carries = {}) {
-    const std::vector<bool> repeated = repeatable_nodes(nested, carries);
-    for (size_t n = 0; n < nested.n_nodes(); ++n) {
-      const Node& inner = nested.nodes()[n];
-      if (inner.backward) continue;
-      if (inner.region.valid()) {
-        if (const auto name = wanted_name(inner)) have.elsewhere.insert(*name);
-        for (const GraphPtr& g : inner.graphs) insert_names(*g, have.elsewhere);
-      } else {
-        collect_names(nested, inner, paired && repeatable && repeated[n], policy, have, true);
-      }
-    }
-  };
-  const Node* backward = backward_of(joint, node);
-  std::vector<ValueId> unused;
-  if (node.op == OpKind::kScan && backward) {
-    const JointScan pair = join_scans(joint, node, *backward, unused);
-    Carries carries;
-    for (int k = 0; k < pair.forward.n_carries; ++k)
-      carries.emplace_back(
-          pair.body.inputs()[static_cast<size_t>(pair.forward.n_consts + k)],
-          pair.body.outputs()[static_cast<size_t>(k)]);
-    inside(pair.body, true, carries);
-  } else if (node.op == OpKind::kCond && backward && backward->operands[0] == node.operands[0]) {
-    for (const Graph& branch : join_conds(joint, node, *backward, unused).branches)
-      inside(branch, true);
-  } else if (node.op == OpKind::kScan || node.op == OpKind::kCond) {
-    for (const GraphPtr& nested : node.graphs) inside(*nested, false);
-  } else {
-    for (const GraphPtr& nested : node.graphs) insert_names(*nested, have.elsewhere);
-  }
-}
-
-// True if a node is of a derivative that has been differentiated, or one nested in it is: its own
-// backward part is forward work then.
-bool is_differentiated_twice(const Node& node) {
-  return (!node.backward && pass_of(node.provenance) == Pass::kVjp) ||
-         std::any_of(node.graphs.begin(), node.graphs.end(), [](const GraphPtr& nested) {
-           return std::any_of(nested->nodes().begin(), nested->nodes().end(), is_differentiated_twice);
-         });
-}
-
-// A name that a policy asks for must be one it can act on: of a value in its region, and where
-// there is a derivative, of one that this depends on. What lies elsewhere and products are asked for
-// where there is a derivative alone: a function without one keeps nothing anyway.
-// `is_body`: of a loop with carries.
-void check_wanted_names(const Graph& graph, Requests& requests, bool is_body) {
-  const std::vector<bool> repeatable = repeatable_nodes(graph);
-  std::vector<bool> returned(graph.n_values());
-  if (is_body)
-    for (ValueId v : graph.outputs()) returned[v.index()] = true;
-  std::map<const Policy*, RegionNames> names;
-  for (size_t n = 0; n < graph.n_nodes(); ++n) {
-    const Node& node = graph.nodes()[n];
-    const auto name = wanted_name(node);
-    for (RegionId r : region_chain(graph, node.region)) {
-      const Policy* policy = graph.regions()[r.index()].policy.get();
-      if (!policy || policy->wanted_names.empty()) continue;
-      RegionNames& have = names[policy];
-      if (!have.made) have.made = graph.regions()[r.index()].made;
-      // What a policy around another one does may leave that one nothing to move.
-      const bool is_nested = graph.regions()[r.index()].parent.valid();
-      collect_names(graph, node, repeatable[n], *policy, have, is_nested);
-      have.twice = have.twice || is_differentiated_twice(node);
-      if (name && returned[node.first_result.index()]) have.returned.insert(*name);
-    }
-  }
-  for (const auto& [policy, have] : names)
-    for (const std::string& wanted : policy->wanted_names) {
-      const bool needs_derivative = wanted == kWantsPlainProduct || have.off_device.count(wanted) > 0;
-      if (needs_derivative && !have.differentiated) continue;
-      if (!have.any.count(wanted) || (have.differentiated && !have.repeatable.count(wanted)))
-        refuse_name(*policy, wanted, have);
-    }
-  for (auto& [policy, have] : names)
-    if (have.differentiated) requests.names.emplace(policy, std::move(have));
-}
-
-// A name that a policy moves must have been moved somewhere. One that it keeps is a permission, too:
-// a list of such names may hold more than a function needs. What the first derivative moves the second
-// may have no need to.
-void check_effects(const Requests& requests) {
-  for (const auto& [policy, have] : requests.names)
-    for (const std::string& name : policy->wanted_names)
-      if (!have.twice && have.offloaded.count(name) && !requests.moved.count({policy->name, name}))
-        refuse_unread(*policy, name, have);
-}
-
-// The names that are anywhere in the regions of each policy.
-void gather_names(const Graph& graph, std::map<const Policy*, RegionNames>& names) {
-  for (const Node& node : graph.nodes()) {
-    for (RegionId r : region_chain(graph, node.region)) {
-      const Region& region = graph.regions()[r.index()];
-      if (!region.policy || region.policy->wanted_names.empty()) continue;
-      RegionNames& have = names[region.policy.get()];
-      if (!have.made) have.made = region.made;
-      if (const auto name = wanted_name(node)) have.any.insert(*name);
-      for (const GraphPtr& nested : node.graphs) insert_names(*nested, have.any);
-    }
-    for (const GraphPtr& nested : node.graphs) gather_names(*nested, names);
-  }
-}
-
-// One level of the pass over one graph, scans being single nodes.
-class Level {
- public:
-  /// `clones` marks the nodes that earlier rounds recompute, those of no region being settled.
-  Level(const Graph& graph, const PolicyPtr& override_policy, int depth,
-        const std::vector<bool>& clones, const std::map<size_t, ExposedScan>& exposed,
-        Requests& requests)
-      : graph_(graph),
-        override_(override_policy),
-        requests_(requests),
-        depth_(depth),
-        clones_(clones),
-        exposed_(exposed) {}
-
-  // Values of this round's forward work that are kept; all others that the backward part reads
-  // are cloned. Empty when there is nothing to recompute.
-  std::vector<bool> choose_kept() {
-    collect_crossing();
-    kept_.assign(graph_.n_values(), false);
-    vertex_.assign(graph_.n_values(), -1);
-    destination_.assign(graph_.n_values(), MemoryKind::kDevice);
-    mark_boundaries();
-    find_twins();
-    find_expensive_recompute();
-    for (ValueId v : crossing_) add_vertex(v);
-    for (size_t i = 0; i < queue_.size(); ++i) expand(queue_[i]);
-    MinCut cut(2 * queue_.size() + 2);
-    const int source = static_cast<int>(2 * queue_.size()), sink = source + 1;
-    for (const Edge& e : edges_) cut.add_edge(e.from < 0 ? source : e.from, e.to, e.capacity);
-    for (ValueId v : crossing_) cut.add_edge(out(v), sink, MinCut::kInfinite);
-    const int64_t flow = cut.solve(source, sink);
-    STOW_CHECK(flow < MinCut::kInfinite, "a residual can be neither kept nor recomputed");
-    for (ValueId v : queue_)
-      if (!free(v) && !cut.on_sink_side(in(v)) && cut.on_sink_side(out(v))) kept_[v.index()] = true;
-    keep_exposed();
-    for (ValueId v : queue_)
-      if (kept_[v.index()] && destination_[v.index()] != MemoryKind::kDevice) note_effect(v);
-    return kept_;
-  }
-
-  // Forward work of this round: nodes whose chain is deeper than what earlier rounds settled.
-  bool is_forward(const Node& node) const {
-    return depth_ == 0 ? !node.backward
-                       : node.backward && static_cast<int>(chain(node).size()) >= 1;
-  }
-  // What earlier rounds recompute is no reader: it is there before the backward work that needs
-  // this round's values, and must not hold them until then.
-  bool is_reader(const Node& node) const {
-    return node.backward && !is_forward(node) && !is_clone(node);
-  }
-  bool is_clone(const Node& node) const {
-    return clones_[static_cast<size_t>(&node - graph_.nodes().data())];
-  }
-
-  const std::vector<ValueId>& crossing() const { return crossing_; }
-  /// True where the policy allows to keep a value on the device.
-  bool may_keep(ValueId v) const {
-    return graph_.type(v).kind == MemoryKind::kDevice && !keepable_input(v) &&
-           ask(graph_.def(v), v).mark == Mark::kKeep;
-  }
-  /// Where a kept value waits for its readers.
-  MemoryKind destination(ValueId v) const { return destination_[v.index()]; }
-  bool is_forward_value(ValueId v) const {
-    return !graph_.is_input(v) && is_forward(graph_.def(v));
-  }
-
- private:
-  struct Edge {
-    int from, to;  // from -1: the source
-    int64_t capacity;
-  };
-  std::vector<RegionId> chain(const Node& node) const { return region_chain(graph_, node.region); }
-  RegionId outermost(const Node& node) const {
-    return outermost_region(graph_, node.region);
-  }
-  int in(ValueId v) const { return 2 * vertex_[v.index()]; }
-  int out(ValueId v) const { return 2 * vertex_[v.index()] + 1; }
-  bool free(ValueId v) const { return !is_forward_value(v) && !keepable_input(v); }
-  // In a joint body of two scans the carries are inputs that must be stacked to be kept.
-  bool keepable_input(ValueId v) const { return costly_inputs_.count(v) > 0; }
-
-  void collect_crossing() {
-    std::vector<bool> seen(graph_.n_values());
-    const auto add = [&](ValueId v) {
-      if (seen[v.index()] || free(v)) return;
-      seen[v.index()] = true;
-      crossing_.push_back(v);
-    };
-    for (const Node& node : graph_.nodes())
-      if (is_reader(node))
-        for (ValueId v : node.operands) add(v);
-  }
-
-  // A value that leaves its outermost region, for other forward work or for the gradient of what is
-  // outside, is there anyway.
-  void mark_boundaries() {
-    boundary_.assign(graph_.n_values(), false);
-    for (const Node& node : graph_.nodes()) {
-      if (!is_forward(node) && !is_clone(node)) continue;
-      for (int i = 0; node.leaves && i < n_own_results(node); ++i)
-        boundary_[node.result(i).index()] = true;
-      const RegionId here = outermost(node);
-      for (ValueId v : node.operands)
-        if (is_forward_value(v) && outermost(graph_.def(v)) != here) boundary_[v.index()] = true;
-    }
-    for (size_t i = 0; i < graph_.outputs().size(); ++i)
-      if (!boundary_outputs_ || (*boundary_outputs_)[i])
-        boundary_[graph_.outputs()[i].index()] = true;
-  }
-
-  // Unites values of one region that hold the same data.
-  void find_twins() {
-    twin_.resize(graph_.n_values());
-    for (size_t v = 0; v < twin_.size(); ++v) twin_[v] = ValueId(v);
-    const auto root = [&](ValueId v) {
-      while (twin_[v.index()] != v) v = twin_[v.index()] = twin_[twin_[v.index()].index()];
-      return v;
-    };
-    for (const Node& node : graph_.nodes()) {
-      const bool same_data = node.op == OpKind::kReshape || node.op == OpKind::kTranspose ||
-                             node.op == OpKind::kReverse || op_class(node.op) == OpClass::kIdentity;
-      if (!same_data || !is_forward(node)) continue;
-      for (int i = 0; i < node.n_results; ++i) {
-        const ValueId from = node.operands[static_cast<size_t>(i)];
-        if (is_forward_value(from) && outermost(graph_.def(from)) == outermost(node))
-          twin_[root(node.result(i)).index()] = root(from);
-      }
-    }
-    for (size_t v = 0; v < twin_.size(); ++v) twin_[v] = root(ValueId(v));
-    for (const Node& node : graph_.nodes())
-      if (node.op == OpKind::kName && is_forward(node))
-        twin_names_[twin_[node.result().index()]].push_back(node.as<NameParams>().name);
-  }
-
-  // Values whose recomputation repeats work that a policy says to recompute and that is not cheap.
-  // One that the policy keeps is kept then: it was asked for to spare that work.
-  void find_expensive_recompute() {
-    expensive_.assign(graph_.n_values(), false);
-    for (const Node& node : graph_.nodes()) {
-      if (!is_forward(node)) continue;
-      bool from_expensive = false;
-      for (ValueId v : node.operands) from_expensive = from_expensive || expensive_[v.index()];
-      for (int i = 0; i < node.n_results; ++i) {
-        const ValueId v = node.result(i);
-        const bool given = boundary_[v.index()] || is_cond_residual(graph_, v) ||
-                           ask(node, v).mark != Mark::kRecompute;
-        expensive_[v.index()] = !given && (from_expensive || !is_cheap(node));
-        if (given && from_expensive) must_keep_.insert(v);
-      }
-    }
-  }
-
-  PolicyAnswer ask(const Node& node, ValueId v) const {
-    const RegionId r = outermost(node);
-    if (!r.valid()) return {Mark::kKeep};
-    const Region& region = graph_.regions()[r.index()];
-    const PolicyPtr& policy = override_ ? override_ : region.policy;
-    if (!policy || subjects_.is_part(v)) return {Mark::kRecompute};
-    const Node& subject = subjects_.of(node);
-    const std::string_view name =
-        node.op == OpKind::kName ? std::string_view(node.as<NameParams>().name) : "";
-    const auto twins = twin_names_.find(twin_[v.index()]);
-    PolicyAnswer answer = policy->decide(
-        {subject.op, &subject, name,
-         twins == twin_names_.end() ? std::span<const std::string_view>() : twins->second});
-    if (answer.mark == Mark::kUndecided) answer.mark = Mark::kRecompute;
-    return answer;
-  }
-
-  // What comes from another memory comes again rather than stay.
-  bool is_cheap(const Node& node) const {
-    if (node.op == OpKind::kDevicePut)
-      return graph_.type(node.operands[0]).kind != MemoryKind::kDevice;
-    return is_cheap_to_recompute(node.op);
-  }
-
-  // What the policy keeps of the bodies of scans that will be cloned.
-  void keep_exposed() {
-    if (exposed_.empty()) return;
-    std::vector<bool> seen(graph_.n_values());
-    std::vector<ValueId> stack = crossing_;
-    while (!stack.empty()) {
-      const ValueId v = stack.back();
-      stack.pop_back();
-      if (seen[v.index()] || kept_[v.index()] || !is_forward_value(v)) continue;
-      seen[v.index()] = true;
-      const Node& node = graph_.def(v);
-      stack.insert(stack.end(), node.operands.begin(), node.operands.end());
-      const auto found = exposed_.find(static_cast<size_t>(&node - graph_.nodes().data()));
-      if (found == exposed_.end()) continue;
-      for (const ExposedValue& value : found->second.values) {
-        const ValueId stack_value = node.result(value.result);
-        kept_[stack_value.index()] = true;
-        if (value.answer.mark == Mark::kOffload)
-          destination_[stack_value.index()] = value.answer.destination;
-      }
-    }
-  }
-
-  void note_effect(ValueId v) {
-    const Node& node = graph_.def(v);
-    const RegionId r = outermost(node);
-    const auto name = wanted_name(node);
-    if (!override_ && name && r.valid() && graph_.regions()[r.index()].policy)
-      requests_.moved.emplace(graph_.regions()[r.index()].policy->name, *name);
-  }
-
-  void add_vertex(ValueId v) {
-    if (vertex_[v.index()] >= 0) return;
-    vertex_[v.index()] = static_cast<int>(queue_.size());
-    queue_.push_back(v);
-  }
-
-  void expand(ValueId v) {
-    if (free(v)) {
-      edges_.push_back({in(v), out(v), 0});
-      return;
-    }
-    const bool on_device = graph_.type(v).kind == MemoryKind::kDevice;
-    const int64_t bytes = on_device ? std::max<int64_t>(1, graph_.type(v).bytes()) : 1;
-    if (graph_.is_input(v)) {
-      edges_.push_back({in(v), out(v), bytes});
-      edges_.push_back({-1, in(v), MinCut::kInfinite});
-      return;
-    }
-    const Node& node = graph_.def(v);
-    const PolicyAnswer answer = ask(node, v);
-    const bool settled = is_cond_residual(graph_, v);  // chosen inside the cond's branches
-    if (answer.mark == Mark::kOffload && on_device && !settled) {
-      if (answer.destination == MemoryKind::kDevice)
-        trace_error("[checkpoint] a policy offloads a value of {} at {} to the device, where it is",
-                    op_name(node.op), to_string(node.provenance));
-      // It waits elsewhere, at next to no cost here.
-      destination_[v.index()] = answer.destination;
-      edges_.push_back({in(v), out(v), 1});
-      edges_.push_back({-1, in(v), MinCut::kInfinite});
-      return;
-    }
-    // What enters another region is kept, or every region would be recomputed from the first one's
-    // input.
-    const bool boundary = boundary_[v.index()];
-    const bool recomputable =
-        !settled && ((answer.mark == Mark::kRecompute && !boundary) ||
-                     (is_cheap(node) && !(boundary && node.region.valid()) && !must_keep_.count(v)));
-    // What is to be offloaded and lies elsewhere already stays there.
-    const bool keepable = settled || boundary || answer.mark != Mark::kRecompute;
-    edges_.push_back({in(v), out(v), keepable ? bytes : MinCut::kInfinite});
-    if (!recomputable) {
-      edges_.push_back({-1, in(v), MinCut::kInfinite});
-      return;
-    }
-    for (ValueId operand : node.operands) {
-      add_vertex(operand);
-      edges_.push_back({out(operand), in(v), MinCut::kInfinite});
-    }
-  }
-
- public:
-  std::set<ValueId> costly_inputs_;
-  const std::vector<bool>* boundary_outputs_ = nullptr;  // none: all are
-
- private:
-  const Graph& graph_;
-  const PolicySubjects subjects_{graph_};
-  const PolicyPtr& override_;
-  Requests& requests_;
-  int depth_;
-  const std::vector<bool>& clones_;
-  const std::map<size_t, ExposedScan>& exposed_;
-  std::vector<ValueId> crossing_, queue_;
-  std::vector<bool> kept_, boundary_, expensive_;
-  std::set<ValueId> must_keep_;
-  std::vector<ValueId> twin_;  // one for all values of the same data
-  std::map<ValueId, std::vector<std::string_view>> twin_names_;
-  std::vector<int> vertex_;
-  std::vector<MemoryKind> destination_;
-  std::vector<Edge> edges_;
-};
-
 // Rewrites the graph of one level: readers see kept values or clones.
 class Rewriter {
  public:
-  Rewriter(const Graph& from, const Level& level, const std::vector<bool>& kept, int depth,
+  Rewriter(const Graph& from, const ResidualLevel& level, const std::vector<bool>& kept, int depth,
            const std::map<size_t, ExposedScan>& exposed, const Recomputation& before)
       : from_(from),
         before_(before),
@@ -732,7 +166,7 @@ class Rewriter {
 
   const Graph& from_;
   const Recomputation& before_;
-  const Level& level_;
+  const ResidualLevel& level_;
   const std::vector<bool>& kept_;
   int depth_;
   const std::map<size_t, ExposedScan>& exposed_;
@@ -744,7 +178,7 @@ class Rewriter {
   std::map<std::pair<RegionId, int>, RegionId> inner_;
 };
 
-Graph realize_flat(const Graph& graph, const PolicyPtr& override_policy, Requests& requests,
+Graph realize_flat(const Graph& graph, const PolicyPtr& override_policy, PolicyRequests& requests,
                    const std::set<ValueId>& costly_inputs,
                    const std::vector<bool>* boundary_outputs, bool shorten) {
   Graph current = graph;
@@ -773,13 +207,15 @@ Graph realize_flat(const Graph& graph, const PolicyPtr& override_policy, Request
       recomputation.original = std::move(originals);
       current = std::move(exposed.graph);
     }
-    Level level(current, override_policy, depth, recomputation.clone, exposed.scans, requests);
+    ResidualLevel level(current, override_policy, depth, recomputation.clone, exposed.scans,
+                        requests);
     if (depth == 0) level.costly_inputs_ = costly;
     if (depth == 0) level.boundary_outputs_ = boundary_outputs;
     const std::vector<bool> kept = level.choose_kept();
     // Stacks that nothing reads after all are no results of their scans.
     if (level.crossing().empty()) {
-      if (shorten) current = shorten_lives(current, recomputation, requests.limits, requests.most_kept_in_turn);
+      if (shorten)
+        current = shorten_lives(current, recomputation, requests.limits, requests.most_kept_in_turn);
       return widened ? remove_dead_code(std::move(current)) : current;
     }
     Rewriter rewriter(current, level, kept, depth, exposed.scans, recomputation);
@@ -801,14 +237,14 @@ const Node* forward_of(const Graph& graph, const Node& node) {
   return nullptr;
 }
 
-Graph realize(const Graph& joint, const PolicyPtr& override_policy, Requests& requests,
+Graph realize(const Graph& joint, const PolicyPtr& override_policy, PolicyRequests& requests,
               const std::set<ValueId>& costly_inputs,
               const std::vector<bool>* boundary_outputs = nullptr, bool shorten = true);
 
 // Rewrites every pair of forward and backward scans.
 class PairRewriter {
  public:
-  PairRewriter(const Graph& from, const PolicyPtr& override_policy, Requests& requests)
+  PairRewriter(const Graph& from, const PolicyPtr& override_policy, PolicyRequests& requests)
       : from_(from), override_(override_policy), requests_(requests), map_(from) {}
 
   Graph run() {
@@ -936,14 +372,14 @@ class PairRewriter {
 
   const Graph& from_;
   const PolicyPtr& override_;
-  Requests& requests_;
+  PolicyRequests& requests_;
   Graph to_;
   ValueMap map_;
   std::vector<Pair> pairs_;
 };
 
 // Loops and conds that are no part of a pair may hold joint graphs of their own (a gradient inside a loop).
-Graph descend(const Graph& graph, const PolicyPtr& override_policy, Requests& requests) {
+Graph descend(const Graph& graph, const PolicyPtr& override_policy, PolicyRequests& requests) {
   Graph out = graph;
   for (size_t n = 0; n < out.n_nodes(); ++n) {
     Node& node = out.mutable_node(NodeId(n));
@@ -953,7 +389,7 @@ Graph descend(const Graph& graph, const PolicyPtr& override_policy, Requests& re
   return out;
 }
 
-Graph realize(const Graph& joint, const PolicyPtr& override_policy, Requests& requests,
+Graph realize(const Graph& joint, const PolicyPtr& override_policy, PolicyRequests& requests,
               const std::set<ValueId>& costly_inputs, const std::vector<bool>* boundary_outputs,
               bool shorten) {
   const RealizeBranch branch = [&](const Graph& graph, const std::set<ValueId>& costly,
@@ -973,18 +409,9 @@ Graph realize(const Graph& joint, const PolicyPtr& override_policy, Requests& re
 
 }  // namespace
 
-void check_names_occur(const Graph& traced) {
-  std::map<const Policy*, RegionNames> names;
-  gather_names(traced, names);
-  for (const auto& [policy, have] : names)
-    for (const std::string& wanted : policy->wanted_names)
-      if (wanted != kWantsPlainProduct && !have.any.count(wanted))
-        refuse_name(*policy, wanted, have);
-}
-
 Graph realize_residuals(const Graph& joint, const PolicyPtr& override_policy,
                         std::vector<std::string>* limits, int most_kept_in_turn) {
-  Requests requests;
+  PolicyRequests requests;
   requests.most_kept_in_turn = most_kept_in_turn;
   Graph realized = realize(joint, override_policy, requests, {});
   check_effects(requests);

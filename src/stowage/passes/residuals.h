@@ -30,9 +30,4 @@ namespace stow {
 Graph realize_residuals(const Graph& joint, const PolicyPtr& override_policy,
                         std::vector<std::string>* limits = nullptr, int most_kept_in_turn = 64);
 
-/// Of a graph as it was traced: where later passes find nothing left of a region, as its gradient
-/// reads what went in alone, a name may still be one that is nowhere.
-/// Errors: TraceError when a policy asks for a name that nothing in any of its regions has.
-void check_names_occur(const Graph& traced);
-
 }  // namespace stow

@@ -10,6 +10,7 @@
 #include "stowage/passes/dead_code.h"
 #include "stowage/passes/move_parts.h"
 #include "stowage/passes/partition.h"
+#include "stowage/passes/policy_requests.h"
 #include "stowage/passes/repeat_summands.h"
 #include "stowage/passes/residuals.h"
 #include "stowage/passes/simplify.h"

@@ -473,6 +473,14 @@ double StepTimes::bound(const Schedule& schedule) const {
   return sum / static_cast<double>(devices_.size());
 }
 
+Schedule with_few_ahead(const Schedule& schedule, const Device::Capacities& capacities) {
+  const size_t n_moves = count_moves(schedule);
+  if (n_moves == 0) return schedule;
+  const OverlapLimits bounds;
+  Chooser chooser(schedule, n_moves, kFewAhead, bounds);
+  return chooser.schedule(chooser.choose(capacities)[0]);
+}
+
 Planned overlap(Planned planned, int ahead, const Device::Capacities& capacities,
                 const std::function<Schedule()>& apart, int threads,
                 const OverlapLimits& bounds) {

@@ -44,6 +44,10 @@ struct OverlapLimits {
   int64_t work = 4'000'000;
 };
 
+/// The same with moves a few ahead, as far as its largest live sums stay within the capacities; no layout was
+/// made of it. What a step takes at most once overlap() has searched, or nearly.
+Schedule with_few_ahead(const Schedule& schedule, const Device::Capacities& capacities);
+
 /// The same program with up to `ahead` moves of each stream under way at a time, or fewer where
 /// that is nominally faster. Its totals stay within the capacities; where the device has no limit,
 /// within the plan's own total there. A plan over a capacity is returned as it is. `apart` makes

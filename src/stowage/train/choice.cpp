@@ -1,12 +1,15 @@
 #include <algorithm>
 #include <chrono>
 #include <functional>
+#include <span>
 
 #include <fmt/format.h>
 
 #include "stowage/base/bytes.h"
 #include "stowage/base/in_order.h"
 #include "stowage/base/progress.h"
+#include "stowage/runtime/null/collective_time.h"
+#include "stowage/train/fastest.h"
 #include "stowage/train/fit.h"
 
 namespace stow {
@@ -19,31 +22,25 @@ std::optional<MemoryKind> first_over(const TrainConfig& config, const BytesByKin
   return std::nullopt;
 }
 
-bool has_room_for_state(const Job& job, const Placement& p, const Budgets& budgets) {
+BytesByKind state_bytes(const Job& job, const Placement& p) {
   BytesByKind bytes{};
   for (size_t i = 0; i < job.state().size(); ++i) {
     const ArrayType& type = job.state()[i].part;
     if (type.shape.rank() == 0) continue;
-    const MemoryKind kind = i < job.n_model_leaves() ? p.parameters : p.optimizer;
+    const MemoryKind kind = i < job.n_model_leaves()  ? p.parameters
+                            : i >= job.first_ema_leaf() ? ema_kind(job.config(), p.optimizer)
+                                                        : p.optimizer;
     bytes[static_cast<size_t>(kind)] += type.bytes();
   }
   for (const StateLeaf& leaf : job.frozen())
     bytes[static_cast<size_t>(p.frozen)] += leaf.part.bytes();
-  return !first_over(job.config(), bytes, budgets, 1);
+  return bytes;
 }
 
-namespace {
-
-// Whether no budget lacks more than a hundredth of it.
-bool is_nearly_within(const TrainConfig& config, const BytesByKind& peak_bytes,
-                      const Budgets& budgets) {
-  const BytesByKind needs = budgeted_bytes(config, peak_bytes);
-  for (size_t kind = 0; kind < budgets.size(); ++kind)
-    if (budgets[kind] && needs[kind] - *budgets[kind] > *budgets[kind] / 100) return false;
-  return true;
+bool has_room_for_state(const Job& job, const Placement& p, const Budgets& budgets) {
+  return !first_over(job.config(), state_bytes(job, p), budgets, 1);
 }
 
-// Which budgets a plan needs more than, in words; empty where it fits.
 std::string over_budgets(const TrainConfig& config, const JobPlan& plan, const Budgets& budgets) {
   std::string over;
   const BytesByKind needs = budgeted_bytes(config, plan.peak_bytes);
@@ -55,6 +52,17 @@ std::string over_budgets(const TrainConfig& config, const JobPlan& plan, const B
                                        memory_kind_name(static_cast<MemoryKind>(kind)),
                                        format_bytes(plan.peak_bytes[kind])));
   return over;
+}
+
+namespace {
+
+// Whether no budget lacks more than a hundredth of it.
+bool is_nearly_within(const TrainConfig& config, const BytesByKind& peak_bytes,
+                      const Budgets& budgets) {
+  const BytesByKind needs = budgeted_bytes(config, peak_bytes);
+  for (size_t kind = 0; kind < budgets.size(); ++kind)
+    if (budgets[kind] && needs[kind] - *budgets[kind] > *budgets[kind] / 100) return false;
+  return true;
 }
 
 // Of placements that are alike but for the memories beside the device the search plans the first. Where
@@ -87,7 +95,9 @@ void plan_those_with_room(const Job& job, const Budgets& budgets, const TooMuch&
 
 }  // namespace
 
-Choice find_fit(const Job& job, const Budgets& budgets) {
+namespace {
+
+Choice find_fit(const Job& job, const Budgets& budgets, std::span<const Candidate> known) {
   Choice choice;
   const TrainConfig& config = job.config();
   TooMuch too_much(config, budgets);
@@ -95,6 +105,14 @@ Choice find_fit(const Job& job, const Budgets& budgets) {
   using Work = std::function<JobPlan()>;
   const auto begin = [&](size_t i) -> std::optional<Work> {
     if (too_much.is_known(ladder[i])) return std::nullopt;
+    const auto is_this = [&](const Candidate& c) { return c.placement == ladder[i]; };
+    if (const auto at = std::find_if(known.begin(), known.end(), is_this); at != known.end())
+      return [&candidate = *at] {
+        JobPlan plan;
+        plan.placement = candidate.placement;
+        plan.peak_bytes = candidate.peak_bytes;
+        return plan;
+      };
     return [&job, &budgets, &placement = ladder[i]] { return job.plan_to_fit(placement, budgets); };
   };
   in_order(ladder.size(), job.threads(), begin, [&](size_t i, JobPlan plan) {
@@ -123,19 +141,48 @@ Choice find_fit(const Job& job, const Budgets& budgets) {
   return choice;
 }
 
+}  // namespace
+
+Choice find_fit(const Job& job, const Budgets& budgets) { return find_fit(job, budgets, {}); }
+
+namespace {
+
+// The candidates that were planned under the budgets: all that the state alone is not too much for.
+std::vector<Candidate> planned_under(const Job& job, const Budgets& budgets,
+                                     std::vector<Candidate> candidates) {
+  std::erase_if(candidates, [&](const Candidate& c) {
+    return first_over(job.config(), state_bytes(job, c.placement), budgets).has_value();
+  });
+  return candidates;
+}
+
+}  // namespace
+
 JobPlan with_moves_ahead(const Job& job, JobPlan plan, const Budgets& budgets) {
   if (!job.moves(plan.placement)) return plan;
   JobPlan ahead = job.plan(plan.placement, budgets);
   return over_budgets(job.config(), ahead, budgets).empty() ? std::move(ahead) : std::move(plan);
 }
 
-Choice choose_plan(const Job& job, const Budgets& budgets) {
+std::optional<DeviceDescription> device_to_choose_by(const TrainConfig& config,
+                                                     const std::optional<DeviceDescription>& device,
+                                                     bool is_named) {
+  return is_named || config.mesh.size() == 1 ? device : std::nullopt;
+}
+
+Choice choose_plan(const Job& job, const Budgets& budgets,
+                   const std::optional<DeviceDescription>& device) {
   const ProgressScope progress("planning the job");
   const auto start = std::chrono::steady_clock::now();
-  Choice choice = find_fit(job, budgets);
-  if (!choice.plan) return choice;
-  choice.plan = with_moves_ahead(job, std::move(*choice.plan), budgets);
-  choice.candidates.back().peak_bytes = choice.plan->peak_bytes;
+  Choice choice;
+  if (device && job.config().memory.policy == "auto" && check_network(*device, job.mesh()))
+    choice = find_fastest(job, budgets, *device);
+  if (!choice.plan) {
+    choice = find_fit(job, budgets, planned_under(job, budgets, std::move(choice.candidates)));
+    if (!choice.plan) return choice;
+    choice.plan = with_moves_ahead(job, std::move(*choice.plan), budgets);
+    choice.candidates.back().peak_bytes = choice.plan->peak_bytes;
+  }
   choice.plan->plan_s =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return choice;

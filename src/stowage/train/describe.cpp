@@ -179,8 +179,9 @@ std::string verdict_of(const Remedy& remedy) {
 std::string verdict_of(const Job& job, const Choice& choice, const Candidate& candidate) {
   if (!choice.plan || candidate.placement != choice.plan->placement) return candidate.verdict;
   if (job.config().memory.policy != "auto") return "asked for";
-  return choice.candidates.size() == 1 ? "chosen: it fits and recomputes least"
-                                       : "chosen: the first that fits";
+  if (choice.candidates.size() == 1) return "chosen: it fits and recomputes least";
+  return choice.is_fastest ? "chosen: no step of those that fit is shorter"
+                           : "chosen: the first that fits";
 }
 
 std::vector<Remedy> refusal_remedies(const Job& job, const Choice& choice,

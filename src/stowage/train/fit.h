@@ -28,7 +28,7 @@ class TooMuch {
   }
 
  private:
-  using Form = std::tuple<std::string, bool, bool, bool, bool, bool, bool>;
+  using Form = std::tuple<StepPolicy, bool, bool, bool, bool, bool, bool>;
   static Form form(const Placement& p) {
     const auto is_away = [](MemoryKind kind) { return kind != MemoryKind::kDevice; };
     return {p.policy,  is_away(p.optimizer), is_away(p.parameters), is_away(p.gradients),
@@ -44,6 +44,10 @@ class TooMuch {
 /// fits.
 std::optional<MemoryKind> first_over(const TrainConfig& config, const BytesByKind& peak_bytes,
                                      const Budgets& budgets, size_t first = 0);
+/// Which budgets a plan needs more than, in words; empty where it fits.
+std::string over_budgets(const TrainConfig& config, const JobPlan& plan, const Budgets& budgets);
+/// The state and the frozen weights by where a placement has them, but scalars: no plan takes less.
+BytesByKind state_bytes(const Job& job, const Placement& p);
 /// True if the budgets beside the device's have room for the state, which no plan does without.
 bool has_room_for_state(const Job& job, const Placement& p, const Budgets& budgets);
 /// The plan of the same placement with moves ahead, where anything moves and that fits as well; else

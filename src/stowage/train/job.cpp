@@ -53,6 +53,10 @@ std::vector<PeakOwner> JobPlan::peak_owners() const {
   return owners;
 }
 
+MemoryKind ema_kind(const TrainConfig& config, MemoryKind optimizer) {
+  return optimizer == MemoryKind::kDevice && config.is_virtual() ? MemoryKind::kPinnedHost : optimizer;
+}
+
 int64_t device_bytes(const TrainConfig& config, const BytesByKind& bytes) {
   return bytes[0] + (config.is_virtual() ? 0 : bytes[1]);
 }
@@ -114,7 +118,8 @@ Job::Job(const TrainConfig& config, TargetPtr target, ModelFactory factory,
   optimizer.frozen.check(optim::GradientTransformation::leaves_by_path(state.model),
                          "optimizer.freeze: the");
   const optim::Leaves trained = optimizer.trained(state.model);
-  if (offloads(config.memory.policy) &&
+  const std::optional<StepPolicy> asked = parse_policy(config.memory.policy);
+  if (asked && traits_of(*asked).offloads &&
       std::none_of(trained.begin(), trained.end(), [](const optim::Leaf& leaf) {
         return leaf.path == "embed" || leaf.path == "saved_embed" ||
                leaf.path.starts_with("embed/") || leaf.path.starts_with("layers/");
@@ -196,11 +201,6 @@ std::shared_ptr<const MeshOptions> Job::over_mesh(
 
 namespace {
 
-// The average lies with the optimizer's state, but never on a device that has a host beside it.
-MemoryKind ema_kind(const TrainConfig& config, MemoryKind optimizer) {
-  return optimizer == MemoryKind::kDevice && config.is_virtual() ? MemoryKind::kPinnedHost : optimizer;
-}
-
 // The state of a model, every array but scalars where the placement has it.
 TrainState placed_state(const TrainConfig& config, const TrainModel& model, MemoryKind optimizer,
                         MemoryKind parameters) {
@@ -264,8 +264,12 @@ Job::Traced& Job::traced(const Placement& placement) const {
 }
 
 std::pair<size_t, size_t> Job::evaluated_leaves() const {
-  if (config_.train.ema > 0) return {state_.size() - n_model_leaves_, n_model_leaves_};
+  if (config_.train.ema > 0) return {first_ema_leaf(), n_model_leaves_};
   return {0, n_model_leaves_};
+}
+
+size_t Job::first_ema_leaf() const {
+  return config_.train.ema > 0 ? state_.size() - n_model_leaves_ : state_.size();
 }
 
 int64_t Job::n_frozen() const {
@@ -372,7 +376,7 @@ JobPlan Job::plan_phases(const Placement& placement, const Budgets& whole, bool 
   CompileOptions step;
   step.donated.assign(state_.size(), true);  // What follows, frozen weights and the batch, is not.
   step.override_policy = named_policy(placement.policy, placement.activations);
-  step.dump_name = "step-" + placement.policy;
+  step.dump_name = fmt::format("step-{}", policy_name(placement.policy));
   if (!moves_ahead) step.transfers_ahead = 0;
   // What a policy sends away leaves, but where somebody said how much may stay.
   step.keep_resident = config_.memory.device.has_value();
@@ -407,7 +411,7 @@ JobPlan Job::plan_phases(const Placement& placement, const Budgets& whole, bool 
     const MemoryAnalysis& found = plan.programs.step->memory_analysis();
     const int64_t host = std::max(found.host().total_bytes, host_beside);
     const int64_t over = device_bytes(config_, {found.device().total_bytes, host}) - *budgets[0];
-    if (over <= 0 || (found.under_way_bytes == 0 && !offloads(placement.policy))) break;
+    if (over <= 0 || (found.under_way_bytes == 0 && !traits_of(placement.policy).offloads)) break;
     step.capacities[0] = std::min(step.capacities[0], found.device().total_bytes) - over;
     if (tries == 3) step.transfers_ahead = 0;
     plan.programs.step = compile(*step_graphs[0], step, target_);

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "stowage/runtime/null/device_description.h"
 #include "stowage/session/compile.h"
 #include "stowage/train/config.h"
 #include "stowage/train/decoder_model.h"
@@ -71,6 +72,10 @@ struct JobPlan {
   std::vector<PeakOwner> peak_owners() const;
 };
 
+/// Where the average of the parameters lies: with the optimizer's state, but never on a device that has a
+/// host beside it.
+MemoryKind ema_kind(const TrainConfig& config, MemoryKind optimizer);
+
 /// What counts against the device's budget: where the host's memory is the device's, both.
 int64_t device_bytes(const TrainConfig& config, const BytesByKind& bytes);
 
@@ -113,6 +118,8 @@ class Job {
   /// Names and types; where a leaf lies is the placement's.
   const std::vector<StateLeaf>& state() const { return state_; }
   size_t n_model_leaves() const { return n_model_leaves_; }
+  /// The first leaf of the average of the parameters; the number of leaves where there is none.
+  size_t first_ema_leaf() const;
   /// What eval and sample take of the state: its first leaf, and how many.
   std::pair<size_t, size_t> evaluated_leaves() const;
   /// Frozen weights; where they lie is the placement's.
@@ -165,12 +172,20 @@ struct Choice {
   /// In the order tried. Of those that take as much of a virtual device, and more than there is,
   /// one.
   std::vector<Candidate> candidates;
+  bool is_fastest = false;  ///< By simulation, of what fits; else the first of an order that does.
 };
 /// The cheapest placement that fits, or the one asked for; what is elsewhere moves by itself, not
 /// ahead.
 Choice find_fit(const Job& job, const Budgets& budgets);
-/// The same with moves ahead, where these fit too: what runs.
-Choice choose_plan(const Job& job, const Budgets& budgets);
+/// The device that choose_plan() is to go by. Processes that train together must choose alike, and may stand on
+/// machines that were calibrated apart: over a mesh a device counts that was named, and no other.
+std::optional<DeviceDescription> device_to_choose_by(const TrainConfig& config,
+                                                     const std::optional<DeviceDescription>& device,
+                                                     bool is_named);
+/// What runs, with moves ahead where these fit too. Where `memory.policy` is "auto" and a device is known,
+/// the placement whose step is the shortest on it (find_fastest); else that of find_fit().
+Choice choose_plan(const Job& job, const Budgets& budgets,
+                   const std::optional<DeviceDescription>& device = {});
 
 /// A change that would lower the peak, planned.
 struct Remedy {

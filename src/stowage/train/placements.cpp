@@ -1,7 +1,6 @@
 #include "stowage/train/placements.h"
 
 #include <algorithm>
-#include <map>
 
 #include "stowage/base/error.h"
 #include "stowage/core/sums.h"
@@ -9,21 +8,18 @@
 
 namespace stow {
 
-bool offloads(const std::string& policy) { return policy.starts_with("offload_"); }
-bool nests(const std::string& policy) { return policy == "nested" || policy == "offload_nested"; }
-
 bool is_all_on_device(const Placement& p) {
   const auto is_there = [](MemoryKind kind) { return kind == MemoryKind::kDevice; };
-  return !offloads(p.policy) && is_there(p.optimizer) && is_there(p.parameters) &&
+  return !traits_of(p.policy).offloads && is_there(p.optimizer) && is_there(p.parameters) &&
          is_there(p.gradients) && is_there(p.frozen);
 }
 
 StepForm step_form(const Placement& p) {
-  return {{nests(p.policy), p.chunked, p.chunked_loss}, p.gradients};
+  return {{traits_of(p.policy).nests, p.chunked, p.chunked_loss}, p.gradients};
 }
 std::string to_string(const Placement& p) {
-  std::string text = p.policy;
-  if (offloads(p.policy))
+  std::string text(policy_name(p.policy));
+  if (traits_of(p.policy).offloads)
     text += fmt::format(" to {}", memory_kind_name(p.activations));
   if (p.optimizer != MemoryKind::kDevice)
     text += fmt::format(", optimizer on {}", memory_kind_name(p.optimizer));
@@ -39,9 +35,10 @@ std::string to_string(const Placement& p) {
   return text;
 }
 
-const std::vector<std::string>& policy_ladder() {
-  static const std::vector<std::string> ladder = {"save_all", "save_dots", "save_gate",
-                                                  "save_named", "recompute", "nested"};
+std::vector<StepPolicy> policy_ladder() {
+  std::vector<StepPolicy> ladder;
+  for (const StepPolicyTraits& t : step_policies())
+    if (!t.offloads) ladder.push_back(t.policy);
   return ladder;
 }
 
@@ -49,19 +46,12 @@ namespace {
 
 // How much of a step's time a choice may cost, roughly: work done again, bytes moved. What is worth
 // trying first; that it fits is planned.
-double cost_of(const std::string& policy) {
-  static const std::map<std::string, double> costs = {
-      {"save_all", 0},      {"save_dots", 1}, {"save_gate", 1.2},     {"save_named", 2},
-      {"offload_named", 3}, {"recompute", 4}, {"offload_carries", 5}, {"offload_all", 6},
-      {"nested", 7},        {"offload_nested", 8}};
-  return costs.at(policy);
-}
 double cost_of(MemoryKind kind, double moves) {
   return moves * (kind == MemoryKind::kDevice ? 0 : kind == MemoryKind::kPinnedHost ? 1.5 : 4);
 }
 double cost_of(const Placement& p) {
-  const bool moves = offloads(p.policy);
-  return cost_of(p.policy) + (moves && p.activations == MemoryKind::kDisk ? 3 : 0) +
+  const StepPolicyTraits& policy = traits_of(p.policy);
+  return policy.cost + (policy.offloads && p.activations == MemoryKind::kDisk ? 3 : 0) +
          cost_of(p.optimizer, 1) + cost_of(p.parameters, 1.2) +
          (p.gradients == p.parameters ? 0 : cost_of(p.gradients, 0.6)) +
          cost_of(p.frozen, 1.1) + (p.chunked ? 0.3 : 0) +
@@ -84,12 +74,10 @@ bool can_chunk_loss(const TrainConfig& config, const ModelSizes& sizes) {
 }
 
 std::vector<bool> chunked_forms(const TrainConfig& config, const ModelSizes& sizes,
-                                const std::string& policy) {
+                                StepPolicy policy) {
   const std::string& asked = config.memory.feed_forward;
   if (asked != "auto") return {asked == "chunked"};
-  const bool keeps = policy == "save_all" || policy == "save_dots" || policy == "save_gate" ||
-                     policy == "offload_all";
-  if (keeps || chunks_change_numbers(config, sizes) || !config.has_chunks() || sizes.layers == 0 ||
+  if (traits_of(policy).keeps_feed_forward || chunks_change_numbers(config, sizes) || !config.has_chunks() || sizes.layers == 0 ||
       sizes.ffn == 0)
     return {false};
   return {false, true};
@@ -116,7 +104,7 @@ std::vector<bool> chunked_loss_forms(const TrainConfig& config, const ModelSizes
   const int64_t tokens = config.tokens_a_step(), dim = sizes.width;
   const bool saves = (tokens - kProductBlock) * sizes.vocab > tokens * dim &&
                      (p.parameters == MemoryKind::kDevice || tokens - kProductBlock > dim);
-  const bool keeps = p.policy == "save_all" && is_all_on_device(p);
+  const bool keeps = p.policy == StepPolicy::kSaveAll && is_all_on_device(p);
   if (keeps || !saves || config.memory.policy != "auto") return {false, true};
   return {true};
 }
@@ -144,18 +132,19 @@ std::vector<Placement> placement_ladder(const TrainConfig& config, const ModelSi
     if (device) kinds.insert(kinds.begin(), MemoryKind::kDevice);
     return kinds;
   };
-  std::vector<std::string> policies = {m.policy};
-  if (m.policy == "auto") {
+  std::vector<StepPolicy> policies;
+  if (const std::optional<StepPolicy> asked = parse_policy(m.policy)) {
+    policies = {*asked};
+  } else {
     policies = policy_ladder();
-    if (sizes.layers > 0)
-      policies.insert(policies.end(),
-                      {"offload_named", "offload_carries", "offload_all", "offload_nested"});
+    for (const StepPolicyTraits& t : step_policies())
+      if (sizes.layers > 0 && t.offloads) policies.push_back(t.policy);
   }
   const std::vector<MemoryKind> frozen_places =
       sizes.frozen_bytes > 0 ? places(m.frozen, true) : std::vector{MemoryKind::kDevice};
   std::vector<Placement> ladder;
-  for (const std::string& policy : policies) {
-    const bool moves = offloads(policy);
+  for (const StepPolicy policy : policies) {
+    const bool moves = traits_of(policy).offloads;
     for (MemoryKind activations :
          moves ? places(m.activations, false) : std::vector{MemoryKind::kPinnedHost})
       for (MemoryKind parameters : places(m.parameters, true))

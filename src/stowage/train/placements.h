@@ -8,6 +8,7 @@
 #include "stowage/core/array_type.h"
 #include "stowage/train/config.h"
 #include "stowage/train/model.h"
+#include "stowage/train/policies.h"
 
 namespace stow {
 
@@ -15,7 +16,7 @@ struct StepForm;  // step.h
 
 /// What the backward pass finds kept, and where the parts of a run lie.
 struct Placement {
-  std::string policy = "save_all";
+  StepPolicy policy = StepPolicy::kSaveAll;
   MemoryKind activations = MemoryKind::kPinnedHost;  ///< Of the offloading policies: where to.
   MemoryKind optimizer = MemoryKind::kDevice;        ///< Of its state but scalars.
   MemoryKind parameters = MemoryKind::kDevice;
@@ -27,10 +28,6 @@ struct Placement {
 };
 /// The form of a step that a placement asks for.
 StepForm step_form(const Placement& placement);
-/// Whether a policy moves values off the device.
-bool offloads(const std::string& policy);
-/// Whether a policy is for layers in nested blocks.
-bool nests(const std::string& policy);
 /// Whether the loss may be computed in chunks without a change of its numbers.
 bool can_chunk_loss(const TrainConfig& config, const ModelSizes& sizes);
 /// Whether nothing of a run leaves the device.
@@ -39,14 +36,14 @@ bool is_all_on_device(const Placement& placement);
 /// not lie beside their parameters.
 std::string to_string(const Placement& placement);
 
-/// Policies from the cheapest in time to the cheapest in memory.
-const std::vector<std::string>& policy_ladder();
+/// Policies that move nothing, from the cheapest in time to the cheapest in memory.
+std::vector<StepPolicy> policy_ladder();
 /// All that a configuration leaves open, from the cheapest in time to the cheapest in memory.
 std::vector<Placement> placement_ladder(const TrainConfig& config, const ModelSizes& sizes);
 /// Whether the feed-forward blocks in chunks, and whole, are worth a try under a policy, in this order:
 /// in chunks where the backward pass computes them again, and there is more than a chunk.
 std::vector<bool> chunked_forms(const TrainConfig& config, const ModelSizes& sizes,
-                                const std::string& policy);
+                                StepPolicy policy);
 /// The same of the loss, `p` being the rest of the placement.
 std::vector<bool> chunked_loss_forms(const TrainConfig& config, const ModelSizes& sizes,
                                      const Placement& p);

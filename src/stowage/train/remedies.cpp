@@ -17,6 +17,10 @@ namespace stow {
 
 namespace {
 
+// Of a plan whose moves run ahead a form of the loss must save so much with every move by itself: less is lost
+// in what moves take of the budget.
+constexpr double kWorthLess = 0.99;
+
 constexpr int64_t kFewestChunks = 8;
 
 int64_t power_of_two_up_to(int64_t most) {
@@ -79,7 +83,7 @@ TrainConfig with_nothing_asked(TrainConfig c) {
 // What asks for a placement of `changed`, over what the configuration asks for.
 std::string settings_for(const TrainConfig& config, const ModelSizes& sizes, const Placement& p,
                          const TrainConfig& changed) {
-  std::string text = "--set memory.policy=" + p.policy;
+  std::string text = fmt::format("--set memory.policy={}", policy_name(p.policy));
   const auto add = [&](const char* key, const std::string& asked, MemoryKind kind,
                        MemoryKind by_itself) {
     const std::string_view name = memory_kind_name(kind);
@@ -87,7 +91,7 @@ std::string settings_for(const TrainConfig& config, const ModelSizes& sizes, con
       text += fmt::format(" --set memory.{}={}", key, name);
   };
   const TrainConfig::Memory& m = config.memory;
-  if (offloads(p.policy))
+  if (traits_of(p.policy).offloads)
     text += fmt::format(" --set memory.activations={}", memory_kind_name(p.activations));
   else if (m.activations != kAuto)
     text += " --set memory.activations=auto";
@@ -96,7 +100,7 @@ std::string settings_for(const TrainConfig& config, const ModelSizes& sizes, con
   add("gradients", m.gradients, p.gradients, p.parameters);
   add("frozen", m.frozen, p.frozen, MemoryKind::kDevice);
   TrainConfig free = with_nothing_asked(changed);
-  free.memory.policy = p.policy;
+  free.memory.policy = policy_name(p.policy);
   const auto add_form = [&](const char* key, const std::string& asked, bool is_chunked,
                             const std::vector<bool>& forms) {
     const char* form = is_chunked ? "chunked" : "whole";
@@ -128,8 +132,8 @@ std::vector<Remedy> plan_remedies(const Job& asked_for, const Choice& choice,
   // Whether a configuration may ask for a placement: there may be nothing to put there.
   const auto can_be_asked = [&](const Placement& p) {
     TrainConfig c = open;
-    c.memory.policy = p.policy;
-    if (offloads(p.policy)) c.memory.activations = memory_kind_name(p.activations);
+    c.memory.policy = policy_name(p.policy);
+    if (traits_of(p.policy).offloads) c.memory.activations = memory_kind_name(p.activations);
     if (p.optimizer != MemoryKind::kDevice) c.memory.optimizer = memory_kind_name(p.optimizer);
     if (p.parameters != MemoryKind::kDevice) c.memory.parameters = memory_kind_name(p.parameters);
     if (p.gradients != p.parameters) c.memory.gradients = memory_kind_name(p.gradients);
@@ -302,13 +306,25 @@ std::vector<Remedy> loss_remedies(const Job& asked_for, const JobPlan& plan,
   const ProgressScope progress("planning losses in parts");
   std::vector<Remedy> remedies;
   if (config.has_loss_in_parts()) return remedies;
+  // What the plan would take with every move by itself: moves ahead may fill the budget, whatever the form.
+  std::optional<int64_t> by_itself;
+  const auto least_of_plan = [&] {
+    if (!by_itself)
+      by_itself =
+          device_bytes(config, asked_for.plan_to_fit(plan.placement, budgets).peak_bytes);
+    return *by_itself;
+  };
   const auto weigh = [&](const std::string& change, const TrainConfig& changed, bool chunked_loss) {
     Placement placement = plan.placement;
     placement.chunked_loss = chunked_loss;
     const Job job(changed, asked_for.target(), asked_for.factory());
     JobPlan parts = job.plan_to_fit(placement, budgets);
     // Without a budget what runs ahead raises no peak.
-    if (budgets[0]) parts = with_moves_ahead(job, std::move(parts), budgets);
+    if (budgets[0] && job.moves(placement)) {
+      const auto least = static_cast<double>(device_bytes(changed, parts.peak_bytes));
+      if (least > kWorthLess * static_cast<double>(least_of_plan())) return;
+      parts = with_moves_ahead(job, std::move(parts), budgets);
+    }
     const int64_t needs = device_bytes(changed, parts.peak_bytes);
     if (needs >= device_bytes(config, plan.peak_bytes)) return;
     // Asked for where another would be chosen by itself.

@@ -174,54 +174,62 @@ TrainState put_like(const TrainState& state, const TrainState& like) {
   return tree_unflatten(state, leaves);
 }
 
-PolicyPtr named_policy(const std::string& name, MemoryKind elsewhere) {
-  if (name == "save_all") return everything_saveable();
-  if (name == "recompute" || name == "nested") return nothing_saveable();
+PolicyPtr named_policy(StepPolicy asked, MemoryKind elsewhere) {
   // What attention needs again, and the stream between attention and the wide layer behind it.
   const auto is_named = [](const PolicyQuery& q) {
     return q.op == OpKind::kAttention || q.name == "attn_q" || q.name == "attn_k" ||
            q.name == "attn_v" || q.name == "attn_residual";
   };
-  Policy policy;
-  policy.name = name;
-  if (name == "save_dots" || name == "save_gate") {
-    // save_gate lets go of one of the two wide products of a layer.
-    policy.decide = [all = name == "save_dots"](const PolicyQuery& q) {
-      const auto is_named = [&](std::string_view name) {
-        return q.name == name || std::find(q.twins.begin(), q.twins.end(), name) != q.twins.end();
-      };
-      const bool is_product = q.op == OpKind::kDotGeneral || q.op == OpKind::kAttention;
-      // As wide as what it is added to, and a product over a few elements.
-      const bool is_cheap = is_named("lora_delta");
-      return PolicyAnswer{is_product && !is_cheap && (all || !is_named("mlp_up"))
-                              ? Mark::kKeep
-                              : Mark::kRecompute};
+  // save_gate lets go of one of the two wide products of a layer.
+  const auto keeps_product = [](const PolicyQuery& q, bool all) {
+    const auto is_named = [&](std::string_view name) {
+      return q.name == name || std::find(q.twins.begin(), q.twins.end(), name) != q.twins.end();
     };
-  } else if (name == "save_named") {
-    policy.decide = [=](const PolicyQuery& q) {
-      return PolicyAnswer{is_named(q) ? Mark::kKeep : Mark::kRecompute};
-    };
-  } else {
-    policy.name = fmt::format("{}({})", name, memory_kind_name(elsewhere));
-    const bool nested = name == "offload_nested";
-    STOW_CHECK(nested || name == "offload_all" || name == "offload_named" ||
-                   name == "offload_carries",
-               "policy {}", name);
-    policy.decide = [=](const PolicyQuery& q) {
-      const bool of_layer = q.name == "layer_in" || (name == "offload_named" && is_named(q)) ||
-                            (name == "offload_all" && !q.name.empty());
-      const bool moves = nested ? q.name == "block_in" : of_layer;
-      return PolicyAnswer{moves ? Mark::kOffload : Mark::kRecompute, elsewhere};
-    };
+    const bool is_product = q.op == OpKind::kDotGeneral || q.op == OpKind::kAttention;
+    // As wide as what it is added to, and a product over a few elements.
+    const bool is_cheap = is_named("lora_delta");
+    return is_product && !is_cheap && (all || !is_named("mlp_up"));
+  };
+  const auto keep = [&](auto keeps) {
+    return Policy{std::string(policy_name(asked)), [=](const PolicyQuery& q) {
+                    return PolicyAnswer{keeps(q) ? Mark::kKeep : Mark::kRecompute};
+                  }};
+  };
+  const auto offload = [&](auto moves) {
+    return Policy{fmt::format("{}({})", policy_name(asked), memory_kind_name(elsewhere)),
+                  [=](const PolicyQuery& q) {
+                    return PolicyAnswer{moves(q) ? Mark::kOffload : Mark::kRecompute, elsewhere};
+                  }};
+  };
+  const auto made = [](Policy policy) { return std::make_shared<const Policy>(std::move(policy)); };
+  switch (asked) {
+    case StepPolicy::kSaveAll:
+      return everything_saveable();
+    case StepPolicy::kRecompute:
+    case StepPolicy::kNested:
+      return nothing_saveable();
+    case StepPolicy::kSaveDots:
+      return made(keep([=](const PolicyQuery& q) { return keeps_product(q, true); }));
+    case StepPolicy::kSaveGate:
+      return made(keep([=](const PolicyQuery& q) { return keeps_product(q, false); }));
+    case StepPolicy::kSaveNamed:
+      return made(keep(is_named));
+    case StepPolicy::kOffloadNamed:
+      return made(offload([=](const PolicyQuery& q) { return q.name == "layer_in" || is_named(q); }));
+    case StepPolicy::kOffloadCarries:
+      return made(offload([](const PolicyQuery& q) { return q.name == "layer_in"; }));
+    case StepPolicy::kOffloadAll:
+      return made(offload([](const PolicyQuery& q) { return !q.name.empty(); }));
+    case StepPolicy::kOffloadNested:
+      return made(offload([](const PolicyQuery& q) { return q.name == "block_in"; }));
   }
-  return std::make_shared<const Policy>(std::move(policy));
+  return nullptr;
 }
 
 PolicyPtr step_policy_by_name(std::string_view name) {
-  for (const std::string& word : memory_policies())
+  for (const StepPolicyTraits& t : step_policies())
     for (const MemoryKind kind : {MemoryKind::kPinnedHost, MemoryKind::kDisk})
-      if (word != "auto")
-        if (PolicyPtr policy = named_policy(word, kind); policy->name == name) return policy;
+      if (PolicyPtr policy = named_policy(t.policy, kind); policy->name == name) return policy;
   return nullptr;
 }
 

@@ -9,6 +9,7 @@
 #include "stowage/optim/transformation.h"
 #include "stowage/train/config.h"
 #include "stowage/train/model.h"
+#include "stowage/train/policies.h"
 
 namespace stow {
 
@@ -64,9 +65,8 @@ Graph trace_step(const TrainConfig& config, const TrainModel& model, const Train
                  const NamedArrays& frozen, const StepForm& form, size_t shape = 0);
 /// The arrays of `state` in the memories of those of `like`.
 TrainState put_like(const TrainState& state, const TrainState& like);
-/// The checkpoint policy behind a word of `memory.policy` other than "auto"; `elsewhere` is where the
-/// offloading ones move values.
-PolicyPtr named_policy(const std::string& name, MemoryKind elsewhere = MemoryKind::kPinnedHost);
+/// What a policy decides, value by value; `elsewhere` is where the offloading ones move values.
+PolicyPtr named_policy(StepPolicy policy, MemoryKind elsewhere = MemoryKind::kPinnedHost);
 /// The same by the name that the policy bears, "offload_named(disk)"; null for any other.
 PolicyPtr step_policy_by_name(std::string_view name);
 

@@ -84,7 +84,7 @@ void StepRun::compile_step(const StepRunOptions& options) {
     CompileOptions compile_options;
     compile_options.donated.assign(tree_leaves(state).size(), true);
     compile_options.override_policy = named_policy(placement.policy);
-    compile_options.dump_name = "step-" + placement.policy;
+    compile_options.dump_name = fmt::format("step-{}", policy_name(placement.policy));
     const auto peak_of = [&] { return program_->memory_analysis().device().total_bytes; };
     program_ = compile(graphs.at(form), compile_options, options.threads);
     if (peak_of() > options.budget_bytes) {  // the budget counts only where it is not met otherwise

@@ -29,10 +29,10 @@ std::vector<Placement> lean_placements(const Job& job) {
   const auto add = [&](const Placement& p) {
     if (std::find(lean.begin(), lean.end(), p) == lean.end()) lean.push_back(p);
   };
-  const std::string& asked = job.config().memory.policy;
-  std::vector<std::string> policies = {asked};
-  if (asked == "auto") policies = {"nested", "recompute"};
-  for (const std::string& policy : policies) {
+  std::vector<StepPolicy> policies = {StepPolicy::kNested, StepPolicy::kRecompute};
+  if (const std::optional<StepPolicy> asked = parse_policy(job.config().memory.policy))
+    policies = {*asked};
+  for (const StepPolicy policy : policies) {
     const auto last = std::find_if(ladder.rbegin(), ladder.rend(), [&](const Placement& p) {
       return p.policy == policy && is_all_on_device(p);
     });
@@ -85,7 +85,7 @@ Result<SweepPlan> JobPlanner::plan(const SweepPoint& point) const {
   return with_job(sources_, point, threads_of_(point.mesh.size()), [&](const Job& job) -> Result<SweepPlan> {
     const TrainConfig& config = job.config();
     const Budgets budgets = budgets_of(config, config.memory.device);
-    const Choice choice = choose_plan(job, budgets);
+    const Choice choice = choose_plan(job, budgets, device_to_choose_by(config, device_, is_named_));
     SweepPlan plan;
     plan.tokens = config.data.batch * config.data.seq * config.data.accumulate;
     plan.fits = choice.plan.has_value();

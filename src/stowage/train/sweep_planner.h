@@ -24,13 +24,16 @@ Result<TrainConfig> config_of(const ConfigSources& sources, const SweepPoint& po
 class JobPlanner : public SweepPlanner {
  public:
   /// `threads_of(n)`: threads of each of n devices. `device`: what steps are simulated on; none: without times, as where its
-  /// network does not connect the mesh. `budget_bytes`: what `sources` say of the device's memory.
+  /// network does not connect the mesh. `budget_bytes`: what `sources` say of the device's memory. `is_named`:
+  /// whether somebody named the device (device_to_choose_by).
   JobPlanner(ConfigSources sources, std::optional<DeviceDescription> device,
-             std::optional<int64_t> budget_bytes, std::function<int(int64_t)> threads_of)
+             std::optional<int64_t> budget_bytes, std::function<int(int64_t)> threads_of,
+             bool is_named = true)
       : sources_(std::move(sources)),
         device_(std::move(device)),
         budget_bytes_(budget_bytes),
-        threads_of_(std::move(threads_of)) {}
+        threads_of_(std::move(threads_of)),
+        is_named_(is_named) {}
 
   Result<SweepPlan> plan(const SweepPoint& point) const override;
   /// The first call of a search finds the leanest placement of its mesh and policy; later ones, of other
@@ -43,6 +46,7 @@ class JobPlanner : public SweepPlanner {
   std::optional<DeviceDescription> device_;
   std::optional<int64_t> budget_bytes_;
   std::function<int(int64_t)> threads_of_;
+  bool is_named_;
   mutable std::mutex mutex_;  // guards what follows
   // By mesh, policy and the batch that the search began with.
   mutable std::map<std::tuple<int64_t, int64_t, int64_t, std::string, int64_t>, Placement> leanest_;

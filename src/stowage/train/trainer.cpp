@@ -831,7 +831,7 @@ class Run {
         Json::object({{"summary", true},
                       {"status", status},
                       {"steps", step_},
-                      {"policy", plan_.placement.policy},
+                      {"policy", policy_name(plan_.placement.policy)},
                       {"placement", to_string(plan_.placement)},
                       {"first_loss", has_steps ? Json(first_loss_) : Json()},
                       {"last_loss", has_steps ? Json(last_loss_) : Json()},

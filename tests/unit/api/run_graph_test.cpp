@@ -106,7 +106,7 @@ TEST_F(RunGraph, WhatIsDumpedBearsThePolicyThatIsMeant) {
   for (const std::string name : {"save_all", "recompute", "save_dots", "save_gate", "save_named"}) {
     SCOPED_TRACE(name);
     JitOptions options;
-    options.compile.override_policy = named_policy(name);
+    options.compile.override_policy = named_policy(*parse_policy(name));
     options.compile.dump_dir = path(name);
     const auto compiled =
         jit([&](const Array& w) { return grad(loss)(w); }, options).lower(ones({6, 32, 32})).compile();
@@ -120,7 +120,7 @@ TEST_F(RunGraph, WhatIsDumpedBearsThePolicyThatIsMeant) {
               compiled.memory_analysis().device().total_bytes);
   }
   for (const char* name : {"offload_all", "offload_named", "offload_carries", "offload_nested"})
-    EXPECT_EQ(step_policy_by_name(named_policy(name, MemoryKind::kDisk)->name)->name,
+    EXPECT_EQ(step_policy_by_name(named_policy(*parse_policy(name), MemoryKind::kDisk)->name)->name,
               std::string(name) + "(disk)");
   EXPECT_EQ(step_policy_by_name("offload_all"), nullptr);
 }

@@ -105,6 +105,20 @@ TEST(ScheduleText, ComesBackAsItWas) {
   EXPECT_EQ(s.instructions[5].branch()->alternatives.size(), 2u);
 }
 
+// As a digest takes it: where the source lies makes no difference, what is done does.
+TEST(ScheduleText, WithoutPlacesIsThatOfTheWorkAlone) {
+  const auto work = [](const std::string& text) {
+    return print(*parse_schedule(text, "s"), {.places = false});
+  };
+  const std::string text = work(kWhole);
+  for (const char* place : {"m.cpp", "mlp", "\"act\"", "\"loop\"", "parts [ "})
+    EXPECT_EQ(text.find(place), std::string::npos) << place;
+  EXPECT_EQ(work(with(kWhole, "\"m.cpp\":7", "\"n.cpp\":9")), text);
+  EXPECT_EQ(work(with(kWhole, "@\"act\"", "@\"gate\"")), text);
+  EXPECT_NE(work(with(kWhole, "by [0,1] b0 at 4", "by [0,1] b0 at 8")), text);
+  EXPECT_NE(work(with(kWhole, "= mul(%0", "= add(%0")), text);
+}
+
 TEST(ScheduleText, DamageIsRefusedWithItsPlace) {
   const struct {
     const char *part, *other, *error;

@@ -129,10 +129,10 @@ TEST_F(DecoderSteps, TheFirstPolicyThatFitsIsTaken) {
   c.memory.policy = "auto";
   StepRunOptions o = options(c);
   const Result<StepRun> all = StepRun::make(o);
-  EXPECT_EQ(all->placement().policy, "save_all");
+  EXPECT_EQ(all->placement().policy, StepPolicy::kSaveAll);
   o.budget_bytes = all->program().memory_analysis().device().total_bytes - 1;
   const Result<StepRun> less = StepRun::make(o);
-  EXPECT_NE(less->placement().policy, "save_all");
+  EXPECT_NE(less->placement().policy, StepPolicy::kSaveAll);
   EXPECT_LE(less->program().memory_analysis().device().total_bytes, o.budget_bytes);
   o.budget_bytes = 1000;
   EXPECT_THROW((void)StepRun::make(o), CapacityError);

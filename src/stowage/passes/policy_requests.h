@@ -1,0 +1,60 @@
+// What checkpoint policies ask for by name, and what is refused of it: names that do not occur, that no
+// derivative needs, that lie elsewhere already.
+// Not what is kept or recomputed; residuals.h has that.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "stowage/base/inside.h"
+#include "stowage/ir/graph.h"
+
+namespace stow {
+
+/// The names in the regions of one policy; a product bears that of any product.
+struct RegionNames {
+  std::set<std::string> any, repeatable, elsewhere;
+  std::set<std::string> returned;   // of what the body of a loop returns
+  // To be moved: of the repeatable ones outside loops, branches and other regions.
+  std::set<std::string> offloaded;
+  std::map<std::string, MemoryKind> off_device;  // of values that cannot be offloaded from there
+  bool differentiated = false;
+  bool twice = false;  // a derivative in a region of it has been differentiated
+  ProvenancePtr made;  // the first checkpoint of the policy
+};
+
+/// What the policies of a graph ask for by name, and what became of it. Policies of one name count
+/// as one: a function that makes its policy anew for each layer asks for the same in each.
+struct PolicyRequests {
+  std::map<const Policy*, RegionNames> names;  // by policy, in its regions that have a derivative
+  std::set<std::pair<std::string, std::string>> moved;  // the policy's name and the value's
+  int most_kept_in_turn = 0;        // as shorten_lives'
+  std::vector<std::string> limits;  // of work that took effect
+};
+
+/// The regions around a node, outermost first.
+std::vector<RegionId> region_chain(const Graph& graph, RegionId region);
+/// What a policy may want to find this node by.
+std::optional<std::string> wanted_name(const Node& node);
+/// The results of a node that its function has: residuals of scans and conds come behind them.
+int n_own_results(const Node& node);
+/// A name that a policy asks for must be one it can act on: of a value in its region, and where
+/// there is a derivative, of one that this depends on. What lies elsewhere and products are asked for
+/// where there is a derivative alone: a function without one keeps nothing anyway.
+/// `is_body`: of a loop with carries.
+void check_wanted_names(const Graph& graph, PolicyRequests& requests, bool is_body);
+/// A name that a policy moves must have been moved somewhere. One that it keeps is a permission, too:
+/// a list of such names may hold more than a function needs. What the first derivative moves the second
+/// may have no need to.
+void check_effects(const PolicyRequests& requests);
+
+/// Of a graph as it was traced: where later passes find nothing left of a region, as its gradient
+/// reads what went in alone, a name may still be one that is nowhere.
+/// Errors: TraceError when a policy asks for a name that nothing in any of its regions has.
+void check_names_occur(const Graph& traced);
+
+}  // namespace stow

@@ -1,0 +1,288 @@
+#include "stowage/train/fastest.h"
+
+#include <algorithm>
+#include <functional>
+#include <span>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "stowage/base/in_order.h"
+#include "stowage/runtime/null/simulate.h"
+#include "stowage/session/overlap.h"
+#include "stowage/train/fit.h"
+
+namespace stow {
+namespace {
+
+// Plans whose moves are overlapped: most of the work of a search. The estimates that they are taken in the
+// order of are rarely exceeded, and then by little; so the second is for what falls short of its own.
+constexpr size_t kMostOverlapped = 2;
+
+// Bytes of a placement's state by what they are, each counted where it leaves the device.
+struct MovedState {
+  double parameters = 0, gradients = 0, rest = 0, frozen = 0;
+  double sum() const { return parameters + gradients + rest + frozen; }
+};
+MovedState moved_state(const Job& job, const Placement& p) {
+  const auto bytes_of = [](std::span<const StateLeaf> leaves) {
+    double bytes = 0;
+    for (const StateLeaf& leaf : leaves)
+      if (leaf.part.shape.rank() > 0) bytes += static_cast<double>(leaf.part.bytes());
+    return bytes;
+  };
+  const auto is_away = [](MemoryKind kind) { return kind != MemoryKind::kDevice; };
+  const std::span<const StateLeaf> state(job.state());
+  const double parameters = bytes_of(state.first(job.n_model_leaves()));
+  MovedState moved;
+  if (is_away(p.parameters)) moved.parameters = parameters;
+  if (is_away(p.gradients)) moved.gradients = parameters;
+  if (is_away(p.optimizer)) moved.rest = bytes_of(state.subspan(job.n_model_leaves()));
+  if (is_away(p.frozen)) moved.frozen = bytes_of(job.frozen());
+  return moved;
+}
+
+// Seconds that the state keeps each stream busy. Weights come in for the forward and for the backward
+// pass; all else goes each way once, at the least.
+std::array<double, kNumStreams> state_traffic(const Job& job, const Placement& p,
+                                              const DeviceDescription& device) {
+  std::array<double, kNumStreams> busy{};
+  const auto move = [&](MemoryKind kind, double bytes, int in, int out) {
+    if (bytes == 0) return;
+    const auto add = [&](MemoryKind from, MemoryKind to, int times) {
+      busy[static_cast<size_t>(stream_of(from, to))] += times * move_seconds(device, from, to, bytes);
+    };
+    add(kind, MemoryKind::kDevice, in);
+    add(MemoryKind::kDevice, kind, out);
+  };
+  const MovedState moved = moved_state(job, p);
+  move(p.parameters, moved.parameters, 2, 1);
+  move(p.gradients, moved.gradients, 1, 1);
+  move(p.optimizer, moved.rest, 1, 1);
+  move(p.frozen, moved.frozen, 2, 0);
+  return busy;
+}
+
+// The same computation, whatever memory its state lies in.
+Placement work_of(Placement p) {
+  p.optimizer = p.parameters = p.gradients = p.frozen = MemoryKind::kDevice;
+  return p;
+}
+
+class FastestSearch {
+ public:
+  FastestSearch(const Job& job, const Budgets& budgets, const DeviceDescription& device)
+      : job_(job),
+        config_(job.config()),
+        budgets_(budgets),
+        device_(device),
+        ladder_(placement_ladder(config_, job.model().sizes())),
+        too_much_(config_, budgets) {
+    find_works();
+  }
+
+  Choice run() {
+    while (!is_settled_) {
+      std::erase_if(open_, [&](const Open& o) { return is_passed_over(o); });
+      if (open_.empty()) break;
+      std::stable_sort(open_.begin(), open_.end(),
+                       [](const Open& a, const Open& b) { return a.least_s < b.least_s; });
+      // The shortest first; more than one where threads allow.
+      const size_t n = std::min(open_.size(), static_cast<size_t>(std::max(job_.threads(), 1)));
+      const std::vector<Open> now(open_.begin(), open_.begin() + static_cast<std::ptrdiff_t>(n));
+      open_.erase(open_.begin(), open_.begin() + static_cast<std::ptrdiff_t>(n));
+      in_order(
+          n, job_.threads(),
+          [&](size_t i) {
+            return std::optional<std::function<JobPlan()>>([this, &p = *now[i].placement] {
+              return has_room(p) ? job_.plan_to_fit(p, budgets_) : job_.plan(p, {}, false);
+            });
+          },
+          [&](size_t i, JobPlan plan) {
+            if (works_[now[i].work].base == now[i].placement) open_work(now[i].work, plan);
+            take(std::move(plan));
+            return true;
+          });
+    }
+    return choose();
+  }
+
+ private:
+  // Placements that compute alike.
+  struct Work {
+    const Placement* base;              // that moves least, and is planned first
+    std::vector<const Placement*> rest;
+    std::vector<size_t> no_shorter;     // works that compute no less
+  };
+  // A placement to be planned: its step takes no less than that.
+  struct Open {
+    const Placement* placement;
+    size_t work;
+    double least_s;
+  };
+  // A plan that fits, its moves by themselves; and what its step comes to with moves ahead, nearly.
+  struct Fitting {
+    JobPlan plan;
+    double step_s;
+  };
+
+  void find_works() {
+    for (const Placement& p : ladder_) {
+      const auto same = std::find_if(works_.begin(), works_.end(), [&](const Work& w) {
+        return work_of(*w.base) == work_of(p);
+      });
+      if (same == works_.end()) {
+        works_.push_back({&p, {}, {}});
+      } else if (moved_state(job_, p).sum() < moved_state(job_, *same->base).sum()) {
+        same->rest.push_back(std::exchange(same->base, &p));
+      } else {
+        same->rest.push_back(&p);
+      }
+    }
+    for (size_t w = 0; w < works_.size(); ++w) {
+      if (const std::optional<size_t> less = computes_less(w))
+        works_[*less].no_shorter.push_back(w);
+      else
+        open_.push_back({works_[w].base, w, 0});
+    }
+  }
+  // The nearest work that this one computes no less than: without chunks, and under the policies that
+  // recompute less.
+  std::optional<size_t> computes_less(size_t w) const {
+    Placement p = work_of(*works_[w].base);
+    const auto find = [&](const Placement& like) -> std::optional<size_t> {
+      for (size_t i = 0; i < works_.size(); ++i) {
+        Placement other = work_of(*works_[i].base);
+        other.activations = like.activations;  // its moves do not count
+        if (i != w && other == like) return i;
+      }
+      return std::nullopt;
+    };
+    if (p.chunked || p.chunked_loss) {
+      Placement whole = p;
+      whole.chunked = false;
+      if (const auto found = find(whole)) return found;
+      whole.chunked_loss = false;
+      if (const auto found = find(whole)) return found;
+    }
+    while (traits_of(p.policy).computes_no_less_than != p.policy) {
+      p.policy = traits_of(p.policy).computes_no_less_than;
+      if (const auto found = find(p)) return found;
+      Placement whole = p;
+      whole.chunked = whole.chunked_loss = false;
+      if (const auto found = find(whole)) return found;
+    }
+    return std::nullopt;
+  }
+
+  // The base of a work is planned: what else is worth planning is known by it.
+  void open_work(size_t w, const JobPlan& base) {
+    const double computes_s =
+        simulate(base.programs.step->schedule(), device_).compute_busy_s();
+    for (const size_t other : works_[w].no_shorter)
+      open_.push_back({works_[other].base, other, computes_s});
+    for (const Placement* p : works_[w].rest)
+      if (has_room(*p) && !(budgets_[0] && least_device_bytes(job_, base, *p) > *budgets_[0]))
+        open_.push_back({p, w, least_step_s(job_, base, *p, device_)});
+    if (keeps_all(base.placement) && over_budgets(config_, base, budgets_).empty())
+      is_settled_ = true;
+  }
+  // What keeps everything, where it was made, has the least to do.
+  static bool keeps_all(const Placement& p) {
+    return p.policy == StepPolicy::kSaveAll && is_all_on_device(p) && !p.chunked && !p.chunked_loss;
+  }
+  bool is_passed_over(const Open& o) const {
+    if (!fitting_.empty() && o.least_s >= best_s_) return true;
+    return o.placement != works_[o.work].base && too_much_.is_known(*o.placement);
+  }
+
+  double step_s(const JobPlan& plan) const {
+    return simulate(plan.programs.step->schedule(), device_).step_s;
+  }
+  double overlapped_s(const JobPlan& plan) const {
+    if (!job_.moves(plan.placement)) return step_s(plan);
+    Device::Capacities capacities;
+    for (size_t kind = 0; kind < capacities.size(); ++kind)
+      capacities[kind] = budgets_[kind].value_or(Device::unlimited_bytes());
+    return simulate(with_few_ahead(plan.programs.step->schedule(), capacities), device_).step_s;
+  }
+
+  // True if the state that lies on the device leaves room there for anything else.
+  bool has_room(const Placement& p) const {
+    return !first_over(config_, state_bytes(job_, p), budgets_);
+  }
+
+  void take(JobPlan plan) {
+    too_much_.note(plan.placement, plan.peak_bytes);
+    std::string over = over_budgets(config_, plan, budgets_);
+    if (over.empty()) {
+      const double s = overlapped_s(plan);
+      best_s_ = fitting_.empty() ? s : std::min(best_s_, s);
+      fitting_.push_back({std::move(plan), s});
+    } else {
+      choice_.candidates.push_back({plan.placement, plan.peak_bytes, std::move(over)});
+    }
+  }
+
+  Choice choose() {
+    std::stable_sort(fitting_.begin(), fitting_.end(),
+                     [](const Fitting& a, const Fitting& b) { return a.step_s < b.step_s; });
+    size_t best = 0;
+    for (size_t i = 0; i < fitting_.size() && i < kMostOverlapped; ++i) {
+      Fitting& f = fitting_[i];
+      if (i > 0 && f.step_s >= fitting_[best].step_s) break;
+      f.plan = with_moves_ahead(job_, std::move(f.plan), budgets_);
+      f.step_s = step_s(f.plan);
+      if (f.step_s < fitting_[best].step_s) best = i;
+    }
+    for (size_t i = fitting_.size(); i-- > 0;)
+      if (i != best)
+        choice_.candidates.push_back(
+            {fitting_[i].plan.placement, fitting_[i].plan.peak_bytes,
+             fmt::format("fits, and a step takes about {:.2f} times as long",
+                         fitting_[i].step_s / fitting_[best].step_s)});
+    if (!fitting_.empty()) {
+      choice_.plan = std::move(fitting_[best].plan);
+      choice_.candidates.push_back({choice_.plan->placement, choice_.plan->peak_bytes, ""});
+      choice_.is_fastest = true;
+    }
+    return std::move(choice_);
+  }
+
+  const Job& job_;
+  const TrainConfig& config_;
+  const Budgets& budgets_;
+  const DeviceDescription& device_;
+  const std::vector<Placement> ladder_;
+  TooMuch too_much_;
+  std::vector<Work> works_;
+  std::vector<Open> open_;
+  std::vector<Fitting> fitting_;
+  double best_s_ = 0;  // of `fitting_`
+  bool is_settled_ = false;
+  Choice choice_;
+};
+
+}  // namespace
+
+int64_t least_device_bytes(const Job& job, const JobPlan& base, const Placement& placement) {
+  const double more = moved_state(job, placement).sum() - moved_state(job, base.placement).sum();
+  return budgeted_bytes(job.config(), base.peak_bytes)[0] - static_cast<int64_t>(more);
+}
+
+double least_step_s(const Job& job, const JobPlan& base, const Placement& placement,
+                    const DeviceDescription& device) {
+  const Simulation simulation = simulate(base.programs.step->schedule(), device);
+  const auto before = state_traffic(job, base.placement, device);
+  const auto now = state_traffic(job, placement, device);
+  double longest = 0;
+  for (size_t s = 0; s < now.size(); ++s)
+    longest = std::max(longest, simulation.streams[s].busy_s + now[s] - before[s]);
+  return longest;
+}
+
+Choice find_fastest(const Job& job, const Budgets& budgets, const DeviceDescription& device) {
+  return FastestSearch(job, budgets, device).run();
+}
+
+}  // namespace stow

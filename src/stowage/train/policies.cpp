@@ -1,0 +1,45 @@
+#include "stowage/train/policies.h"
+
+#include <algorithm>
+#include <array>
+
+namespace stow {
+namespace {
+
+using enum StepPolicy;
+constexpr auto kPolicies = std::to_array<StepPolicyTraits>({
+    // From the left: its word; whether it offloads, nests, keeps what feed-forward blocks need; what it
+    // computes no less than; its cost.
+    {kSaveAll,        "save_all",        false,    false, true,  kSaveAll,    0},
+    {kSaveDots,       "save_dots",       false,    false, true,  kSaveAll,    1},
+    {kSaveGate,       "save_gate",       false,    false, true,  kSaveDots,   1.2},
+    {kSaveNamed,      "save_named",      false,    false, false, kSaveGate,   2},
+    {kOffloadNamed,   "offload_named",   true,     false, false, kSaveNamed,  3},
+    {kRecompute,      "recompute",       false,    false, false, kSaveNamed,  4},
+    {kOffloadCarries, "offload_carries", true,     false, false, kRecompute,  5},
+    {kOffloadAll,     "offload_all",     true,     false, true,  kSaveAll,    6},
+    {kNested,         "nested",          false,    true,  false, kRecompute,  7},
+    {kOffloadNested,  "offload_nested",  true,     true,  false, kRecompute,  8},
+});
+constexpr bool is_in_order() {
+  for (size_t i = 0; i < kPolicies.size(); ++i)
+    if (kPolicies[i].policy != static_cast<StepPolicy>(i)) return false;
+  return true;
+}
+static_assert(is_in_order());
+
+}  // namespace
+
+std::span<const StepPolicyTraits> step_policies() { return kPolicies; }
+
+const StepPolicyTraits& traits_of(StepPolicy policy) { return kPolicies[static_cast<size_t>(policy)]; }
+
+std::string_view policy_name(StepPolicy policy) { return traits_of(policy).name; }
+
+std::optional<StepPolicy> parse_policy(std::string_view word) {
+  const auto at = std::find_if(kPolicies.begin(), kPolicies.end(),
+                               [&](const StepPolicyTraits& t) { return t.name == word; });
+  return at == kPolicies.end() ? std::nullopt : std::optional(at->policy);
+}
+
+}  // namespace stow

@@ -1,0 +1,222 @@
+// What `auto` chooses for a described device: within a tenth of the best that a person could set by hand, no
+// slower for a larger budget, and nothing is passed over that fits.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+
+#include "stowage/plan/memory_plan.h"
+#include "stowage/runtime/null/simulate.h"
+#include "stowage/session/overlap.h"
+#include "stowage/train/fastest.h"
+#include "stowage/train/fit.h"
+#include "stowage/tune/devices.h"
+
+namespace stow {
+namespace {
+
+// `auto` against the best by hand; what a larger budget may cost.
+constexpr double kNearBest = 1.1, kNoSlower = 1.02;
+// What of a step its estimate leaves out: a base that is planned for a budget may compute more.
+constexpr double kHardlyLess = 1.02;
+
+DeviceDescription device(const char* name) { return *load_device_description(name); }
+
+TrainConfig small_config() {
+  TrainConfig c;
+  c.model = {.dim = 64, .layers = 3, .heads = 4, .kv_heads = 2, .ffn = 192, .vocab = 256, .tied = false};
+  c.data.batch = 4;
+  c.data.seq = 128;
+  c.runtime.platform = "virtual";
+  c.train.sample = 0;
+  return c;
+}
+
+// Another model, batch and rule of the update, in every form of the blocks and the loss.
+TrainConfig random_config(std::mt19937& random) {
+  const auto one_of = [&](std::initializer_list<int64_t> values) {
+    return values.begin()[random() % values.size()];
+  };
+  TrainConfig c = small_config();
+  c.model.dim = one_of({32, 64, 128});
+  c.model.layers = one_of({2, 3});
+  c.model.ffn = one_of({64, 192, 512});
+  c.model.tied = one_of({0, 1}) == 1;
+  c.data.batch = one_of({2, 4});
+  c.data.seq = one_of({64, 128, 320});
+  c.data.accumulate = one_of({1, 1, 2});
+  c.optimizer.clip = one_of({0, 1}) == 1 ? 1.0 : 0.0;
+  c.train.ema = one_of({0, 1}) == 1 ? 0.5 : 0.0;
+  return c;
+}
+
+std::vector<Placement> ladder_of(const Job& job) {
+  return placement_ladder(job.config(), job.model().sizes());
+}
+Placement all_on_device(Placement p) {
+  p.optimizer = p.parameters = p.gradients = p.frozen = MemoryKind::kDevice;
+  return p;
+}
+double step_s(const JobPlan& plan, const DeviceDescription& device) {
+  return simulate(plan.programs.step->schedule(), device).step_s;
+}
+double bound_s(const JobPlan& plan, const DeviceDescription& device) {
+  return simulate(plan.programs.step->schedule(), device).bound_s;
+}
+bool fits(const Job& job, const JobPlan& plan, const Budgets& budgets) {
+  return !first_over(job.config(), plan.peak_bytes, budgets);
+}
+// From near the least that any placement takes up to near all that is needed.
+std::vector<int64_t> budgets_between(const Job& job, int n) {
+  const Placement leanest = {.policy = StepPolicy::kOffloadNamed,
+                             .optimizer = MemoryKind::kPinnedHost,
+                             .parameters = MemoryKind::kPinnedHost,
+                             .gradients = MemoryKind::kPinnedHost};
+  const auto least = static_cast<double>(job.plan(leanest, {}, false).peak_bytes[0]);
+  const auto top = static_cast<double>(job.plan({}).peak_bytes[0]);
+  std::vector<int64_t> budgets;
+  for (int i = 0; i < n; ++i)
+    budgets.push_back(static_cast<int64_t>(least * std::pow(top / least, (i + 0.5) / n)));
+  return budgets;
+}
+
+TEST(Fastest, IsNearTheBestByHandAndNoSlowerForALargerBudget) {
+  TrainConfig c = small_config();
+  c.memory.feed_forward = c.memory.loss = "whole";
+  c.memory.device = int64_t{1} << 30;  // as where somebody gave a budget: what hides may stay
+  const Job job(c, 1);
+  std::array<double, 2> before{};
+  const std::array<DeviceDescription, 2> devices = {device("h200"), device("rtx4080-laptop")};
+  int n_by_hand = 0;
+  for (const int64_t bytes : budgets_between(job, 3)) {
+    const Budgets budgets = budgets_of(c, bytes);
+    std::array<double, 2> best{};
+    for (const Placement& p : ladder_of(job)) {
+      JobPlan plan = job.plan_to_fit(p, budgets);
+      if (!fits(job, plan, budgets)) continue;
+      ++n_by_hand;
+      // No order of the same work is faster than its busiest stream.
+      bool may_be_best = false;
+      for (size_t d = 0; d < devices.size(); ++d)
+        if (best[d] == 0 || bound_s(plan, devices[d]) < best[d]) may_be_best = true;
+      if (!may_be_best) continue;
+      plan = with_moves_ahead(job, std::move(plan), budgets);
+      for (size_t d = 0; d < devices.size(); ++d)
+        if (const double s = step_s(plan, devices[d]); best[d] == 0 || s < best[d]) best[d] = s;
+    }
+    for (size_t d = 0; d < devices.size(); ++d) {
+      SCOPED_TRACE(fmt::format("{} bytes of {}", bytes, devices[d].name));
+      const Choice choice = choose_plan(job, budgets, devices[d]);
+      ASSERT_TRUE(choice.plan.has_value());
+      EXPECT_TRUE(choice.is_fastest);
+      EXPECT_TRUE(fits(job, *choice.plan, budgets));
+      const double s = step_s(*choice.plan, devices[d]);
+      EXPECT_LE(s, kNearBest * best[d]) << to_string(choice.plan->placement);
+      if (before[d] > 0) {
+        EXPECT_LE(s, kNoSlower * before[d]) << to_string(choice.plan->placement);
+      }
+      before[d] = s;
+      // The chosen one is the last candidate, and the only one without a reason against it.
+      EXPECT_EQ(choice.candidates.back().placement, choice.plan->placement);
+      for (size_t i = 0; i < choice.candidates.size(); ++i)
+        EXPECT_EQ(choice.candidates[i].verdict.empty(), i + 1 == choice.candidates.size());
+    }
+  }
+  EXPECT_GE(n_by_hand, 20);
+}
+
+// Of random jobs: what is passed over for its memory does not fit, and no step is shorter than it was taken
+// to be at the least.
+TEST(Fastest, EstimatesOfWhatIsNotPlannedHold) {
+  std::mt19937 random(7);
+  const std::array<DeviceDescription, 2> devices = {device("h200"), device("rtx4080-laptop")};
+  int n_passed_over = 0, n_fit = 0;
+  for (int n = 0; n < 3; ++n) {
+    const TrainConfig c = random_config(random);
+    const Job job(c, 1);
+    const std::vector<int64_t> among = budgets_between(job, 5);
+    const Budgets budgets = budgets_of(c, among[random() % among.size()]);
+    const std::vector<Placement> ladder = ladder_of(job);
+    for (size_t i = random() % 5; i < ladder.size(); i += 5) {
+      const Placement& p = ladder[i];
+      const Placement base = all_on_device(p);
+      if (p == base) continue;
+      SCOPED_TRACE(fmt::format("{} in {} bytes, job {}", to_string(p), *budgets[0], n));
+      const bool has_room = !first_over(c, state_bytes(job, base), budgets);
+      const JobPlan of_base = has_room ? job.plan_to_fit(base, budgets) : job.plan(base, {}, false);
+      JobPlan plan = job.plan_to_fit(p, budgets);
+      if (least_device_bytes(job, of_base, p) > *budgets[0] ||
+          first_over(c, state_bytes(job, p), budgets)) {
+        ++n_passed_over;
+        EXPECT_FALSE(fits(job, plan, budgets));
+      }
+      if (!fits(job, plan, budgets)) continue;
+      ++n_fit;
+      plan = with_moves_ahead(job, std::move(plan), budgets);
+      for (const DeviceDescription& d : devices)
+        EXPECT_LE(least_step_s(job, of_base, p, d), kHardlyLess * step_s(plan, d));
+    }
+  }
+  EXPECT_GE(n_passed_over, 5);
+  EXPECT_GE(n_fit, 5);
+}
+
+// Near the least budget the estimates pass over everything but what fits; below it everything is planned, and
+// the refusal names what is enough.
+TEST(Fastest, FitsInWhatARefusalNames) {
+  TrainConfig c = small_config();
+  c.model.layers = 2;
+  c.memory.feed_forward = c.memory.loss = "whole";
+  const Job job(c, 1);
+  const Choice refused = choose_plan(job, budgets_of(c, 1), device("h200"));
+  ASSERT_FALSE(refused.plan.has_value());
+  EXPECT_GE(refused.candidates.size(), 30u);
+  int64_t least = std::numeric_limits<int64_t>::max();
+  for (const Candidate& candidate : refused.candidates)
+    least = std::min(least, candidate.peak_bytes[0]);
+  EXPECT_TRUE(choose_plan(job, budgets_of(c, least + least / 50), device("h200")).plan.has_value());
+}
+
+TEST(Fastest, APolicyThatWasAskedForIsKept) {
+  TrainConfig c = small_config();
+  c.memory.policy = "recompute";
+  const Job job(c, 1);
+  const Choice choice = choose_plan(job, {}, device("h200"));
+  ASSERT_TRUE(choice.plan.has_value());
+  EXPECT_FALSE(choice.is_fastest);
+  EXPECT_EQ(choice.plan->placement.policy, StepPolicy::kRecompute);
+}
+
+TEST(Fastest, OverAMeshADeviceCountsThatWasNamed) {
+  TrainConfig c = small_config();
+  const std::optional<DeviceDescription> h200 = device("h200");
+  EXPECT_TRUE(device_to_choose_by(c, h200, false).has_value());
+  c.mesh.data = 2;
+  EXPECT_FALSE(device_to_choose_by(c, h200, false).has_value());
+  EXPECT_TRUE(device_to_choose_by(c, h200, true).has_value());
+}
+
+// A few moves ahead take no more than the capacity, and no longer than none.
+TEST(Fastest, AFewMovesAheadStayWithinTheCapacity) {
+  const TrainConfig c = small_config();
+  const Job job(c, 1);
+  const Placement p = {.policy = StepPolicy::kOffloadNamed, .optimizer = MemoryKind::kPinnedHost};
+  const JobPlan plan = job.plan(p, {}, false);
+  const Schedule& schedule = plan.programs.step->schedule();
+  const int64_t least = peak_bound(schedule).bytes[0];
+  double slowest = 0, fastest = 0;
+  for (const int64_t more : {int64_t{0}, least / 4, least}) {
+    Device::Capacities capacities;
+    capacities.fill(Device::unlimited_bytes());
+    capacities[0] = least + more;
+    const Schedule ahead = with_few_ahead(schedule, capacities);
+    EXPECT_LE(peak_bound(ahead).bytes[0], capacities[0]);
+    fastest = simulate(ahead, device("h200")).step_s;
+    EXPECT_LE(fastest, step_s(plan, device("h200")));
+    if (slowest == 0) slowest = fastest;
+  }
+  EXPECT_LT(fastest, slowest);
+}
+
+}  // namespace
+}  // namespace stow
