@@ -526,7 +526,7 @@ class BeamSearch {
 };
 
 BeamSearch search_of(const OrderProblem& p) {
-  return BeamSearch(p.graph, p.units, p.facts, p.bytes, p.place);
+  return BeamSearch(p.graph, p.units, p.facts, p.bytes, p.place, p.most_windows);
 }
 
 }  // namespace
