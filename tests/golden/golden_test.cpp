@@ -92,7 +92,11 @@ const std::map<std::string, std::function<Graph(const Graph&)>>& passes() {
       {"keep_resident", [](const Graph& graph) { return keep_resident(graph, 64).graph; }},
       {"merge_independent_scans", merge_independent_scans},
       {"repeat_summands", repeat_summands},
-      {"repeat_work", repeat_work},
+      {"repeat_work",
+       [](const Graph& graph) {
+         std::vector<std::string> limits;
+         return repeat_work(graph, limits);
+       }},
       {"gather_by_blocks", [](const Graph& graph) { return gather_by_blocks(graph, 64); }},
       {"stream_tiles", [](const Graph& graph) { return stream_tiles(graph, {.bytes = 64}); }},
   };

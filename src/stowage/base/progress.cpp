@@ -10,6 +10,7 @@ std::atomic<ProgressListener*> listener = nullptr;
 }  // namespace
 
 void set_progress_listener(ProgressListener* next) { listener = next; }
+ProgressListener* progress_listener() { return listener; }
 
 ProgressScope::ProgressScope(const std::string& what) {
   if (ProgressListener* l = listener) l->begin(what);

@@ -17,6 +17,8 @@ class ProgressListener {
 /// Sets who hears of long work in this process; null: nobody, as at the start. Not to be called while
 /// such work runs.
 void set_progress_listener(ProgressListener* listener);
+/// The one who hears; null where nobody does.
+ProgressListener* progress_listener();
 
 /// Tells the listener, where there is one, that work goes on from its construction to its end.
 class ProgressScope {

@@ -1,5 +1,7 @@
 #include "stowage/base/slow_work.h"
 
+#include <fmt/format.h>
+
 #include <condition_variable>
 #include <cstdio>
 #include <mutex>
@@ -35,7 +37,7 @@ class SlowWorkNotice::Clock {
   }
   void end() {
     const std::lock_guard lock(mutex_);
-    if (--depth_ == 0) pending_ = false;
+    if (depth_ > 0 && --depth_ == 0) pending_ = false;
   }
 
  private:
@@ -52,7 +54,9 @@ class SlowWorkNotice::Clock {
         continue;
       }
       pending_ = false;
-      const std::string text = "stowage: " + printable(what_) + " takes longer than a second\n";
+      const std::string limit =
+          after_ == std::chrono::seconds(1) ? "a second" : fmt::format("{} ms", after_.count());
+      const std::string text = fmt::format("stowage: {} takes longer than {}\n", printable(what_), limit);
       std::fputs(text.c_str(), stderr);
       std::fflush(stderr);
     }
@@ -74,7 +78,7 @@ SlowWorkNotice::SlowWorkNotice(std::chrono::milliseconds after)
   set_progress_listener(this);
 }
 SlowWorkNotice::~SlowWorkNotice() {
-  set_progress_listener(nullptr);
+  if (progress_listener() == this) set_progress_listener(nullptr);
 }
 void SlowWorkNotice::begin(const std::string& what) {
   clock_->begin(what);

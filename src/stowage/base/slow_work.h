@@ -10,7 +10,8 @@
 namespace stow {
 
 /// Listens while it lives. Of each piece of work that takes longer than `after`, such as the planning of a
-/// large program, it writes "stowage: WHAT takes longer than a second" once.
+/// large program, it writes "stowage: WHAT takes longer than a second" once. It is made and ends while no
+/// such work runs, as a set_progress_listener() asks.
 class SlowWorkNotice : public ProgressListener {
  public:
   explicit SlowWorkNotice(std::chrono::milliseconds after = std::chrono::seconds(1));

@@ -65,15 +65,15 @@ Result<int> refuse(const Job& job, const Choice& choice, const Budgets& budgets,
   std::fflush(stdout);
   if (!together || together->is_first())
     fmt::print(stderr, "stowage: over budget: {}{}", text, lines_of(replication));
-  // Whoever started the processes ends all when one has ended.
-  if (together)
-    if (Result<void> said = wait_for_all(*together, "the refusal"); !said) return said.failure();
   Json report = refusal_json(text.substr(0, text.find('\n')), near[0], budgets);
   if (job.mesh().rank() > 0) add_replication(report, replication);
   if (Result<void> written = write_json(json, report); !written) return written.failure();
   if (page)
     if (Result<void> written = write_refusal_page(*page, job, choice, near, remedies, budgets, report); !written)
       return written.failure();
+  // Whoever started the processes ends all when one has ended.
+  if (together)
+    if (Result<void> said = wait_for_all(*together, "the refusal"); !said) return said.failure();
   return kExitOverBudget;
 }
 
@@ -110,8 +110,8 @@ std::string describe_exchange(const TrainConfig& config, const comm::Window& win
                             ? fmt::format("; {} of memory.host", format_bytes(window.bytes_of_device()))
                             : std::string());
   if (config.mesh.size() > 1 && config.runtime.reduce == "native")
-    text += "sums over devices: the transport's own (runtime.reduce = native); under mpirun their bits "
-            "depend on Open MPI and on the number of processes\n";
+    text += "sums over devices: runtime.reduce = native; under mpirun Open MPI makes them, and their bits depend "
+            "on it and on the number of processes; elsewhere they are those of tree\n";
   return text;
 }
 

@@ -50,7 +50,7 @@ std::string over_budgets(const TrainConfig& config, const JobPlan& plan, const B
               (kind == 0 ? "over the budget"
                          : fmt::format("over the budget of {}: {}",
                                        memory_kind_name(static_cast<MemoryKind>(kind)),
-                                       format_bytes(plan.peak_bytes[kind])));
+                                       format_bytes(needs[kind])));
   return over;
 }
 

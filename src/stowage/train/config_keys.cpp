@@ -85,7 +85,7 @@ constexpr ConfigKey kKeys[] = {
     {"runtime.platform", TextField{STOW_FIELD(runtime.platform), platforms}, false, "cpu: the host's memory is the device's; virtual: a device with a memory of its own"},
     {"runtime.disk_folder", TextField{STOW_FIELD(runtime.disk_folder), nullptr, true}, false, "where the disk's file lies"},
     {"runtime.timeout", FloatField{STOW_FIELD(runtime.timeout), 0.001, 1e6}, false, "seconds that a device of the mesh may be late before the run ends"},
-    {"runtime.reduce", TextField{STOW_FIELD(runtime.reduce), reduce_orders}, false, "tree: sums over devices have the same bits on every transport; native: the transport makes them"},
+    {"runtime.reduce", TextField{STOW_FIELD(runtime.reduce), reduce_orders}, true, "tree: sums over devices have the same bits on every transport; native: the transport makes them"},
     {"memory.device", SizeField{STOW_FIELD(memory.device)}, false, "budget (default: what the machine can give)"},
     {"memory.host", SizeField{STOW_FIELD(memory.host)}, false, "the host's memory beside a virtual device (default: no limit)"},
     {"memory.disk", SizeField{STOW_FIELD(memory.disk)}, false, "space on the disk (default: none)"},

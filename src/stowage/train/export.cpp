@@ -154,7 +154,7 @@ Result<Exported> export_adapter(const std::string& checkpoint, const std::string
   Result<Opened> from = open(checkpoint, which);
   if (!from) return from.failure();
   if (!from->adapter)
-    return fail("{}: has no adapter: all weights were trained; --model writes them",
+    return fail("{}: has no adapter: all weights were trained; `./stowage export --model FOLDER` writes them",
                 from->what.checkpoint);
   if (Result<void> apart = check_apart(*from, folder); !apart) return apart.failure();
   if (Result<void> written = write_adapter(*from, folder); !written) return written.failure();

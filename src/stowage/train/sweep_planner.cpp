@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include "stowage/runtime/comm/region.h"
+#include "stowage/runtime/comm/world.h"
 #include "stowage/runtime/null/collective_time.h"
 #include "stowage/runtime/null/simulate.h"
 #include "stowage/train/finetune_model.h"
@@ -78,7 +80,12 @@ Result<TrainConfig> config_of(const ConfigSources& sources, const SweepPoint& po
   changed.settings.push_back(fmt::format("data.batch={}", point.batch));
   if (!point.policy.empty())
     changed.settings.push_back(fmt::format("memory.policy={}", point.policy));
-  return load_train_config(changed);
+  Result<TrainConfig> config = load_train_config(changed);
+  // As `plan` does without --processes.
+  if (config && mesh.size() <= comm::kMostRanks)
+    config->runtime.window_bytes =
+        comm::window_of(comm::Launch(), static_cast<int32_t>(mesh.size())).bytes_of_device();
+  return config;
 }
 
 Result<SweepPlan> JobPlanner::plan(const SweepPoint& point) const {

@@ -771,7 +771,7 @@ class Run {
     say("peak: predicted {} bytes, measured {} bytes ({}) of {}\n", bounds().first[0], measured,
         format_bytes(measured), format_bytes(budget_bytes_));
     if (const int64_t window = positions_.window_bytes(); window > 0)
-      say("window: planned {} bytes a device, real {} bytes in all\n", config_.runtime.window_bytes,
+      say("window: planned {} bytes a device, mapped {} bytes for all devices that share it\n", config_.runtime.window_bytes,
           window);
     const double step_s = median(step_s_);
     const bool has_steps = !step_s_.empty();

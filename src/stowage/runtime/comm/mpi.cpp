@@ -342,8 +342,9 @@ MPI_Comm MpiCommunicator::group_comm(const Group& group) {
   MPI_Comm comm;
   check(mpi.comm_group(process_->comm, &all));
   check(mpi.group_incl(all, group.size(), processes.data(), &some));
-  // Devices of a process make theirs at the same time.
-  check(mpi.comm_create_group(process_->comm, some, group.ranks[0] % devices_per_process(), &comm));
+  // Groups that are made at the same time share no rank, but may share processes: devices of a process make
+  // theirs at once. Their tags tell them apart.
+  check(mpi.comm_create_group(process_->comm, some, group.ranks[0], &comm));
   mpi.set_errhandler(comm, mpi.errors_return);
   mpi.group_free(&some);
   mpi.group_free(&all);

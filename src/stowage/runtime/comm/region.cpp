@@ -17,7 +17,6 @@ namespace stow::comm {
 namespace {
 
 constexpr uint64_t kMagic = 0x31'6d6d'6f63'776f'74u;  // "towcomm1"
-constexpr int32_t kMostRanks = 4096;
 
 std::string system_message() {
   return std::system_category().message(errno);

@@ -16,6 +16,9 @@
 
 namespace stow::comm {
 
+/// Ranks that may share a region of a host.
+inline constexpr int32_t kMostRanks = 4096;
+
 /// A text that one rank writes and others may read at the same time. What they then see may be cut or
 /// mixed; it is for messages alone.
 template <int kWords>

@@ -37,8 +37,15 @@ Members members_by_block(const MeshShape& mesh, const std::vector<int64_t>& grou
   return members;
 }
 
+// `groups`: as of collective_seconds().
 std::vector<GroupLevel> uneven_levels(const DeviceDescription& d, const MeshShape& mesh,
-                                      std::span<const int> axes) {
+                                      std::span<const int> axes, std::span<const int64_t> groups = {},
+                                      int64_t n_groups = 1) {
+  // By index along the axes, the list that holds it.
+  std::vector<int64_t> list_of(static_cast<size_t>(mesh.extent_of(axes)), 0);
+  for (size_t i = 0; i < groups.size(); ++i)
+    list_of[static_cast<size_t>(groups[i])] =
+        static_cast<int64_t>(i) / (static_cast<int64_t>(groups.size()) / n_groups);
   std::vector<int64_t> group_of(static_cast<size_t>(mesh.size()));
   for (int64_t position = 0; position < mesh.size(); ++position) {
     int64_t group = 0;
@@ -46,7 +53,10 @@ std::vector<GroupLevel> uneven_levels(const DeviceDescription& d, const MeshShap
     for (int axis = 0; axis < mesh.rank(); ++axis)
       if (std::find(axes.begin(), axes.end(), axis) == axes.end())
         group = group * mesh.extents[static_cast<size_t>(axis)] + at[static_cast<size_t>(axis)];
-    group_of[static_cast<size_t>(position)] = group;
+    int64_t index = 0;
+    for (const int axis : axes)
+      index = index * mesh.extents[static_cast<size_t>(axis)] + at[static_cast<size_t>(axis)];
+    group_of[static_cast<size_t>(position)] = group * n_groups + list_of[static_cast<size_t>(index)];
   }
   std::vector<GroupLevel> levels;
   int64_t inner_devices = 1;
@@ -82,11 +92,13 @@ std::vector<GroupLevel> group_levels(const DeviceDescription& d, const MeshShape
 }
 
 double collective_seconds(const DeviceDescription& d, OpKind op, const MeshShape& mesh,
-                          std::span<const int> axes, double whole_bytes) {
-  const int64_t size = mesh.extent_of(axes);
+                          std::span<const int> axes, double whole_bytes,
+                          std::span<const int64_t> groups, int64_t n_groups) {
+  const int64_t size = mesh.extent_of(axes) / n_groups;
   if (size == 1) return 0;
   if (!check_network(d, mesh)) return std::numeric_limits<double>::infinity();
-  const std::vector<GroupLevel> levels = group_levels(d, mesh, axes);
+  const std::vector<GroupLevel> levels =
+      n_groups == 1 ? group_levels(d, mesh, axes) : uneven_levels(d, mesh, axes, groups, n_groups);
   double halving = 0, exchange = 0, hop = 0;
   for (size_t l = 0; l < levels.size(); ++l) {
     const auto [n, inside, members] = levels[l];

@@ -40,9 +40,11 @@ std::vector<GroupLevel> group_levels(const DeviceDescription& description, const
 ///   permute                      whole_bytes / B_l + a_l of the outermost level with n_l > 1
 /// Source: the standard costs of recursive halving (Thakur, Rabenseifner, Gropp 2005), level by
 /// level. Infinite where the network does not join the group; check_network() has the words. 0 for
-/// a group of one.
+/// a group of one. `groups`: `n_groups` lists of indices along the axes, one behind the other, that exchange
+/// among themselves alone.
 double collective_seconds(const DeviceDescription& description, OpKind op, const MeshShape& mesh,
-                          std::span<const int> axes, double whole_bytes);
+                          std::span<const int> axes, double whole_bytes,
+                          std::span<const int64_t> groups = {}, int64_t n_groups = 1);
 
 /// Fails if a level that joins all positions of the mesh is missing, and says what there is.
 Result<void> check_network(const DeviceDescription& description, const MeshShape& mesh);

@@ -187,7 +187,8 @@ KernelCost kernel_cost(const Kernel& kernel, const Schedule& schedule) {
 double kernel_seconds(const KernelCost& work, const DeviceDescription& d) {
   if (work.collective) {
     const double seconds = collective_seconds(d, work.collective_op, work.collective->mesh,
-                                              work.collective->axes, work.whole_bytes);
+                                              work.collective->axes, work.whole_bytes,
+                                              work.collective->groups, work.collective->n_groups);
     return std::isfinite(seconds) ? seconds
                                   : 2 * work.whole_bytes / (d.memory.bandwidth * d.memory.achievable);
   }

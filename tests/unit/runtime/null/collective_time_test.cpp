@@ -56,6 +56,18 @@ TEST(CollectiveTime, TheOuterLevelCarriesWhatTheInnerOneSplits) {
   EXPECT_DOUBLE_EQ(seconds(OpKind::kAllGather, {{"data", "model"}, {16, 2}}, {0, 1}, 4000), 27.5);
 }
 
+TEST(CollectiveTime, GroupsWithinAnAxisAreAsLargeAsTheyAre) {
+  const MeshShape mesh{{"data"}, {32}};
+  const auto in_pairs = [&](int64_t apart) {
+    std::vector<int64_t> groups;
+    for (int64_t i = 0; i < 32; ++i)
+      if (i / apart % 2 == 0) groups.insert(groups.end(), {i, i + apart});
+    return collective_seconds(two_levels(), OpKind::kAllGather, mesh, std::vector{0}, 400, groups, 16);
+  };
+  EXPECT_DOUBLE_EQ(in_pairs(1), 400.0 / 2 / 1000 + 0.5);  // neighbours, on one host
+  EXPECT_DOUBLE_EQ(in_pairs(4), 400.0 / 2 / 50 + 2);      // on two hosts
+}
+
 TEST(CollectiveTime, GroupsOfOneTakeNoTime) {
   EXPECT_EQ(seconds(OpKind::kAllGather, {{"data", "model"}, {8, 1}}, {1}, 400), 0);
   EXPECT_EQ(seconds(OpKind::kAllReduce, {{"data"}, {8}}, {}, 400), 0);

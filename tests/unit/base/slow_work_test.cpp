@@ -21,7 +21,7 @@ TEST(SlowWork, IsSaidOnce) {
     std::this_thread::sleep_for(milliseconds(300));
   }
   EXPECT_EQ(GetCapturedStderr(),
-            "stowage: planning a program of 7 operations takes longer than a second\n");
+            "stowage: planning a program of 7 operations takes longer than 1 ms\n");
 }
 
 TEST(SlowWork, QuickWorkIsNotMentioned) {
