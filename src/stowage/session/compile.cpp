@@ -7,19 +7,13 @@
 #include "stowage/base/progress.h"
 #include "stowage/ir/schedule_summary.h"
 #include "stowage/ops/verify.h"
-#include "stowage/passes/dead_code.h"
-#include "stowage/passes/move_parts.h"
 #include "stowage/passes/partition.h"
 #include "stowage/passes/policy_requests.h"
 #include "stowage/passes/repeat_summands.h"
-#include "stowage/passes/residuals.h"
 #include "stowage/passes/simplify.h"
-#include "stowage/passes/sink_moves.h"
-#include "stowage/passes/sink_into_scans.h"
-#include "stowage/passes/slice_work.h"
-#include "stowage/passes/unroll.h"
 #include "stowage/runtime/program.h"
 #include "stowage/session/dump.h"
+#include "stowage/session/fixed_passes.h"
 #include "stowage/session/plan_search.h"
 
 namespace stow {
@@ -95,9 +89,9 @@ ExecutablePtr compile(const Graph& graph, const CompileOptions& options, const T
   const ProgressScope progress(fmt::format("planning a program of {} operations", graph.n_nodes()));
   Dump dump(options, graph);
   Graph g = flatten_all(graph);
-  const auto pass = [&](const char* name, auto&& function) {
+  const auto pass = [&](std::string_view name, auto&& function) {
     g = function(g);
-    dump.graph(name, g);
+    dump.graph(std::string(name), g);
     verify(g);
   };
   Partitioned parts;
@@ -107,15 +101,10 @@ ExecutablePtr compile(const Graph& graph, const CompileOptions& options, const T
                       options.mesh->partition);
     pass("partition", [&](const Graph&) { return std::move(parts.graph); });
   }
-  pass("simplify", [](const Graph& in) { return move_parts(simplify(in)); });
-  pass("residuals",
-       [&](const Graph& in) { return realize_residuals(in, options.override_policy); });
-  // After the pass, which names what there is more exactly where anything is left.
+  for (const FixedPass& fixed : fixed_passes())
+    pass(fixed.name, [&](const Graph& in) { return fixed.run(in, options.override_policy); });
+  // After the residuals, which name what there is more exactly where anything is left.
   if (!options.override_policy) check_names_occur(graph);
-  pass("prune", [](const Graph& in) { return remove_dead_code(in); });
-  pass("sink", [](const Graph& in) { return sink_into_scans(sink_moves(in)); });
-  pass("unroll", [](const Graph& in) { return remove_dead_code(unroll_scans(in)); });
-  pass("sums", [](const Graph& in) { return sum_slices(in); });
 
   FoundPlan chosen = search_plan(g, options, *target);
   dump.graph("updates", chosen.updates);
