@@ -7,20 +7,14 @@
 #include "stowage/base/progress.h"
 #include "stowage/ir/schedule_summary.h"
 #include "stowage/ops/verify.h"
-#include "stowage/passes/dead_code.h"
-#include "stowage/passes/move_parts.h"
 #include "stowage/passes/partition.h"
 #include "stowage/passes/policy_requests.h"
 #include "stowage/passes/repeat_summands.h"
-#include "stowage/passes/residuals.h"
 #include "stowage/passes/simplify.h"
-#include "stowage/passes/sink_moves.h"
-#include "stowage/passes/sink_into_scans.h"
-#include "stowage/passes/slice_work.h"
-#include "stowage/passes/unroll.h"
 #include "stowage/runtime/program.h"
 #include "stowage/session/checkpoint_cost.h"
 #include "stowage/session/dump.h"
+#include "stowage/session/fixed_passes.h"
 #include "stowage/session/plan_search.h"
 
 namespace stow {
@@ -87,11 +81,12 @@ class CompiledProgram final : public Executable {
 };
 
 // What the fixed passes make of a simplified graph if every checkpoint keeps what it may.
-Graph with_all_kept(const Graph& simplified) {
+Graph with_all_kept(Graph graph) {
   const auto keep = [](const PolicyQuery&) { return PolicyAnswer{Mark::kKeep}; };
   const auto policy = std::make_shared<const Policy>(Policy{"everything", keep, {}});
-  const Graph kept = sink_into_scans(sink_moves(remove_dead_code(realize_residuals(simplified, policy))));
-  return sum_slices(remove_dead_code(unroll_scans(kept)));
+  std::vector<std::string> limits;
+  for (const FixedPass& fixed : fixed_passes().subspan(1)) graph = fixed.run(graph, policy, limits);
+  return graph;
 }
 
 }  // namespace
@@ -104,9 +99,9 @@ ExecutablePtr compile(const Graph& graph, const CompileOptions& options, const T
   const ProgressScope progress(fmt::format("planning a program of {} operations", graph.n_nodes()));
   Dump dump(options, graph);
   Graph g = flatten_all(graph);
-  const auto pass = [&](const char* name, auto&& function) {
+  const auto pass = [&](std::string_view name, auto&& function) {
     g = function(g);
-    dump.graph(name, g);
+    dump.graph(std::string(name), g);
     verify(g);
   };
   Partitioned parts;
@@ -116,18 +111,14 @@ ExecutablePtr compile(const Graph& graph, const CompileOptions& options, const T
                       options.mesh->partition);
     pass("partition", [&](const Graph&) { return std::move(parts.graph); });
   }
-  pass("simplify", [](const Graph& in) { return move_parts(simplify(in)); });
-  const bool is_marked = options.reuse && !g.regions().empty();
-  const std::optional<Graph> marked = is_marked ? std::optional(g) : std::nullopt;
   std::vector<std::string> limits;
-  pass("residuals",
-       [&](const Graph& in) { return realize_residuals(in, options.override_policy, &limits); });
-  // After the pass, which names what there is more exactly where anything is left.
+  std::optional<Graph> marked;  // simplified, where checkpoints may cost something
+  for (const FixedPass& fixed : fixed_passes()) {
+    pass(fixed.name, [&](const Graph& in) { return fixed.run(in, options.override_policy, limits); });
+    if (&fixed == fixed_passes().data() && options.reuse && !g.regions().empty()) marked = g;
+  }
+  // After the residuals, which name what there is more exactly where anything is left.
   if (!options.override_policy) check_names_occur(graph);
-  pass("prune", [](const Graph& in) { return remove_dead_code(in); });
-  pass("sink", [](const Graph& in) { return sink_into_scans(sink_moves(in)); });
-  pass("unroll", [](const Graph& in) { return remove_dead_code(unroll_scans(in)); });
-  pass("sums", [](const Graph& in) { return sum_slices(in); });
 
   FoundPlan chosen = search_plan(g, options, *target);
   if (const auto cost = marked ? checkpoint_cost(g, chosen.planned, lowering_options(options, *target),

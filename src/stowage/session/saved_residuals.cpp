@@ -1,10 +1,7 @@
 #include "stowage/session/saved_residuals.h"
 
 #include "stowage/autodiff/flatten.h"
-#include "stowage/passes/dead_code.h"
-#include "stowage/passes/move_parts.h"
-#include "stowage/passes/residuals.h"
-#include "stowage/passes/simplify.h"
+#include "stowage/session/fixed_passes.h"
 
 namespace stow {
 namespace {
@@ -68,8 +65,9 @@ std::string to_string(const SavedResidual& r) {
 
 std::vector<SavedResidual> saved_residuals(const Graph& joint, size_t n_arguments,
                                            size_t n_cotangents) {
-  const Graph simple = move_parts(simplify(flatten_all(joint)));
-  const Graph g = remove_dead_code(realize_residuals(simple, PolicyPtr()));
+  Graph g = flatten_all(joint);
+  std::vector<std::string> limits;
+  for (const FixedPass& pass : fixed_passes().first(kNumResidualPasses)) g = pass.run(g, nullptr, limits);
   const size_t n_forward_inputs = g.inputs().size() - n_cotangents;
   std::vector<bool> read(g.n_values());
   for (const Node& node : g.nodes())

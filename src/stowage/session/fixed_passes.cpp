@@ -1,0 +1,36 @@
+#include "stowage/session/fixed_passes.h"
+
+#include <array>
+
+#include "stowage/passes/dead_code.h"
+#include "stowage/passes/move_parts.h"
+#include "stowage/passes/residuals.h"
+#include "stowage/passes/simplify.h"
+#include "stowage/passes/sink_into_scans.h"
+#include "stowage/passes/sink_moves.h"
+#include "stowage/passes/slice_work.h"
+#include "stowage/passes/unroll.h"
+
+namespace stow {
+namespace {
+
+using Limits = std::vector<std::string>;
+
+constexpr auto kPasses = std::to_array<FixedPass>({
+    {"simplify", [](const Graph& g, const PolicyPtr&, Limits&) { return move_parts(simplify(g)); }},
+    {"residuals",
+     [](const Graph& g, const PolicyPtr& policy, Limits& limits) {
+       return realize_residuals(g, policy, &limits);
+     }},
+    {"prune", [](const Graph& g, const PolicyPtr&, Limits&) { return remove_dead_code(g); }},
+    {"sink", [](const Graph& g, const PolicyPtr&, Limits&) { return sink_into_scans(sink_moves(g)); }},
+    {"unroll", [](const Graph& g, const PolicyPtr&, Limits&) { return remove_dead_code(unroll_scans(g)); }},
+    {"sums", [](const Graph& g, const PolicyPtr&, Limits&) { return sum_slices(g); }},
+});
+static_assert(kPasses[kNumResidualPasses - 1].name == "prune");
+
+}  // namespace
+
+std::span<const FixedPass> fixed_passes() { return kPasses; }
+
+}  // namespace stow
