@@ -14,7 +14,6 @@
 #include "stowage/session/overlap.h"
 #include "tests/fuzz/apart.h"
 #include "tests/fuzz/random_program.h"
-#include "tests/fuzz/random_state.h"
 #include "tests/fuzz/random_step.h"
 #include "tests/fuzz/shrink.h"
 
@@ -149,14 +148,9 @@ TEST_P(CapacityFuzz, AllLargerCapacitiesAreAsGood) {
   EXPECT_GT(n_moving, static_cast<int>(count / 5)) << "programs that move something";
 }
 
-RandomProgram random_state(uint64_t seed) {
-  return testing::random_state(seed, 1 + static_cast<int>(seed * 5 % 24), false).program;
-}
-
 INSTANTIATE_TEST_SUITE_P(Of, CapacityFuzz,
                          ::testing::Values(ProgramKind{"programs", testing::random_program},
-                                           ProgramKind{"steps", testing::random_step},
-                                           ProgramKind{"states", random_state}),
+                                           ProgramKind{"steps", testing::random_step}),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace
