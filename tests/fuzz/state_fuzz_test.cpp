@@ -95,8 +95,9 @@ TEST(StateFuzz, LargerCapacitiesAreAsGood) {
       EXPECT_TRUE(bytes <= capacity || (!fitted && capacity < least))
           << fmt::format("{}: {} needed of a capacity of {} where {} fits", state.what, bytes, capacity,
                          least);
-      if (bytes > capacity)
+      if (bytes > capacity) {
         EXPECT_LE(static_cast<double>(bytes), (1 + kGoodGap) * static_cast<double>(least)) << state.what;
+      }
       fitted = fitted || bytes <= capacity;
       least = std::min(least, bytes);
     }
