@@ -31,10 +31,14 @@ threads=$(field window_bytes "$folder/plan")
   fault "train failed"
 [[ -n $threads && $threads == "$(field window_bytes "$folder/threads.json")" && $threads -lt 65536 ]] ||
   fault "two threads: the window is planned as '$threads' bytes"
-"$program" plan "${sizes[@]}" --processes 2 --set runtime.platform=virtual --set memory.host=1MiB \
-  >"$folder/said" 2>&1
-[[ $? == 3 ]] && grep -q 'more than memory.host = 1.00 MiB' "$folder/said" ||
+on_device=(--set runtime.platform=virtual --set memory.policy=recompute)
+for place in optimizer parameters gradients; do on_device+=(--set "memory.$place=device"); done
+"$program" plan "${sizes[@]}" "${on_device[@]}" --processes 2 --set memory.host=1MiB >"$folder/said" 2>&1
+[[ $? == 1 ]] && grep -q 'memory.host = 1.00 MiB has no room for the window .* expected at least 2.0' "$folder/said" ||
   fault "a window of 2 MiB a device fits a host of 1 MiB: $(<"$folder/said")"
+"$program" plan "${sizes[@]}" "${on_device[@]}" --processes 2 --set memory.host=3MiB >"$folder/said" 2>&1
+[[ $? == 0 ]] && grep -q '^window: .* 2.0. MiB of memory.host' "$folder/said" ||
+  fault "the window is no part of memory.host: $(<"$folder/said")"
 "$program" plan "${sizes[@]}" --processes 3 >/dev/null 2>"$folder/said"
 grep -q 'plan: 3 processes of 1 device are not the 2 devices of' "$folder/said" ||
   fault "three processes of two devices: $(<"$folder/said")"
@@ -50,7 +54,7 @@ grep -q 'runtime.reduce = native' "$folder/said" || fault "nothing says that sum
 if command -v mpirun >/dev/null; then
   root=(--oversubscribe)
   ((EUID)) || root+=(--allow-run-as-root)
-  mpi() { timeout 60 mpirun "${root[@]}" -n 2 "$program" train "${sizes[@]}" "$@"; }
+  mpi() { timeout 120 mpirun "${root[@]}" -n 2 "$program" train "${sizes[@]}" "$@"; }
   if mpi --set "train.out=$folder/mpi" --set runtime.reduce=native --json "$folder/mpi.json" \
     >"$folder/said" 2>"$folder/err"; then
     [[ $(losses "$folder/mpi.json" | wc -l) == 3 ]] || fault "mpirun, native: $(losses "$folder/mpi.json")"
@@ -60,25 +64,25 @@ if command -v mpirun >/dev/null; then
     once() {  # WHAT STATUS PATTERN ARGUMENT…
       mpi --set "train.out=$folder/none" "${@:4}" >/dev/null 2>"$folder/err"
       local status=$? lines
-      lines=$(grep -c '^stowage: ' "$folder/err")
+      lines=$(grep -cE '^stowage: (error|over)' "$folder/err")
       [[ $status == "$2" ]] || fault "mpirun, $1: expected status $2, got $status"
       [[ $lines == 1 ]] && grep -q "$3" "$folder/err" || fault "mpirun, $1: $lines lines: $(<"$folder/err")"
     }
-    once 'a wrong key' 1 "no key" --set model.nothing=1
+    once 'a wrong key' 1 "unknown key" --set model.nothing=1
     once 'a wrong mesh' 1 'are not the 3 devices of' --set mesh.data=3 --set data.batch=9
-    once 'a small budget' 3 'over budget' --memory 200KiB
+    once 'a small budget' 3 'over budget' --memory 100KiB --set model.layers=1 --set memory.policy=recompute
     # One that finds what the others do not says it.
     printf '#!/bin/sh\n[ "$OMPI_COMM_WORLD_RANK" = 1 ] && set -- "$@" --set runtime.reduce=native\nexec "$0.program" "$@"\n' >"$folder/odd"
     chmod +x "$folder/odd" && ln -s "$program" "$folder/odd.program"
     timeout 60 mpirun "${root[@]}" -n 2 "$folder/odd" train "${sizes[@]}" --set "train.out=$folder/none" \
       >/dev/null 2>"$folder/err"
-    [[ $(grep -c '^stowage: ' "$folder/err") == 1 ]] &&
+    [[ $(grep -cE '^stowage: (error|over)' "$folder/err") == 1 ]] &&
       grep -q 'runtime.reduce is tree at process 0, native at process 1' "$folder/err" ||
       fault "mpirun, unlike settings: $(<"$folder/err")"
     printf '#!/bin/sh\n[ "$OMPI_COMM_WORLD_RANK" = 1 ] && set -- "$@" --set data.path=/nowhere\nexec "$0.program" "$@"\n' >"$folder/odd"
     timeout 60 mpirun "${root[@]}" -n 2 "$folder/odd" train "${sizes[@]}" --set "train.out=$folder/none" \
       --set runtime.timeout=20 >/dev/null 2>"$folder/err"
-    [[ $(grep -c '^stowage: ' "$folder/err") == 1 ]] && grep -q '/nowhere' "$folder/err" ||
+    [[ $(grep -cE '^stowage: (error|over)' "$folder/err") == 1 ]] && grep -q '/nowhere' "$folder/err" ||
       fault "mpirun, a file that one process lacks: $(<"$folder/err")"
   elif grep -q 'no Open MPI' "$folder/err"; then
     echo 'skipped: mpirun, since this build has no Open MPI'

@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <exception>
 #include <new>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -24,6 +25,7 @@
 #include "stowage/cli/launch.h"
 #include "stowage/base/slow_work.h"
 #include "stowage/cli/together.h"
+#include "stowage/runtime/comm/world.h"
 #include "stowage/runtime/target.h"
 
 namespace {
@@ -62,8 +64,11 @@ const std::vector<Row> kCommands = {
     {"allocate", "packs the buffers of a CSV file", run_allocate},
 };
 
+// Of several processes the first says that work takes long.
 Result<int> run_train_noticed(std::span<const std::string> arguments) {
-  const SlowWorkNotice notice;
+  const Result<comm::Launch> place = comm::launch_of_environment();
+  std::optional<SlowWorkNotice> notice;
+  if (!place || place->process == 0) notice.emplace();
   return run_train(arguments);
 }
 

@@ -133,6 +133,11 @@ Result<int> with_plan(const CommandLine& line, const Budgets& budgets, int threa
                       const ModelFactory& factory,
                       const std::function<Result<int>(const Opening&)>& go_on) {
   if (Result<void> usable = check_disk_folder(line.config); !usable) return usable.failure();
+  const std::optional<int64_t>& host = line.config.memory.host;
+  if (line.config.is_virtual() && host && window.bytes_of_device() > *host)
+    return fail("memory.host = {} has no room for the window through which devices exchange: expected at "
+                "least {} a device; a run in one process takes some KiB",
+                format_bytes(*host), format_bytes(window.bytes_of_device()));
   Result<std::optional<DeviceDescription>> device = forecast_device(line.device, threads);
   if (!device) return device.failure();
   const Job job(line.config, threads, factory);
