@@ -55,6 +55,15 @@ struct Form {
     return std::count(updates.begin(), updates.end(), Update::kOfAnother) > 0;
   }
 
+  // True if a carry's iteration reads more of it than it writes at a time, or another carry.
+  bool needs_another_slot(size_t k) const {
+    if (kind == kLeaf)
+      return updates[k] == Update::kProduct || updates[k] == Update::kOfAnother ||
+             updates[(k + updates.size() - 1) % updates.size()] == Update::kOfAnother;
+    return std::any_of(inner.begin(), inner.end(),
+                       [&](const Form& f) { return f.needs_another_slot(k); });
+  }
+
   std::string text() const {
     constexpr const char* kNames[] = {"leaf", "scan", "fori", "while", "cond"};
     std::string t = kNames[kind];
@@ -174,6 +183,17 @@ std::string check(const Loops& loops) {
   // What was the results' memory is the arguments'.
   if (const int64_t donated = e.analysis.device().alias_bytes; less < donated)
     return fmt::format("{} bytes less where {} are donated", less, donated);
+  // Beside the arguments: a slot of each carry that needs one, what the iteration makes of one at a time,
+  // and what kernels work in.
+  const int64_t array_bytes = 4 * loops.rows * loops.width;
+  int64_t allowed = array_bytes;
+  for (size_t k = 0; k < loops.n_carries; ++k)
+    if (loops.form.needs_another_slot(k)) allowed += array_bytes;
+  for (const PeakOwner& owner : e.analysis.owners)
+    if (owner.what == "scratch") allowed += owner.bytes;
+  constexpr int64_t kScalars = 1024;
+  if (const int64_t temp = e.analysis.device().temp_bytes; temp > allowed + kScalars)
+    return fmt::format("{} bytes beside arguments and results, {} allowed", temp, allowed);
   return "";
 }
 
