@@ -152,7 +152,7 @@ TEST_F(Refusal, OfTheDeviceListsRemediesThatWerePlanned) {
   }
   const Outcome set = run(run_plan, {"memory.device=300KiB", "train.compute=bf16", "train.loss_chunk=16"});
   EXPECT_EQ(*set.status, kExitOverBudget);
-  EXPECT_EQ(set.errors.find("train.compute"), std::string::npos);
+  EXPECT_EQ(set.errors.find("train.compute=bf16"), std::string::npos);
   EXPECT_EQ(set.errors.find("train.loss_chunk=16"), std::string::npos);
 }
 

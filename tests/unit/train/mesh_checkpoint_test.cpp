@@ -35,7 +35,7 @@ std::vector<std::string> run_processes(const MeshShape& mesh, int n,
   const auto devices_each = static_cast<size_t>(mesh.size() / n);
   const std::shared_ptr<comm::Region> region =
       comm::Region::create(static_cast<int32_t>(mesh.size()), static_cast<int32_t>(devices_each),
-                           false)
+                           false, true)
           .value();
   std::vector<std::unique_ptr<comm::Communicator>> all;
   for (int32_t rank = 0; rank < mesh.size(); ++rank)

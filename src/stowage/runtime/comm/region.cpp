@@ -148,6 +148,7 @@ bool Region::has_come(int32_t writer, int32_t reader, uint64_t number, bool read
 }
 
 std::byte* Region::window(int32_t rank) const {
+  STOW_CHECK(bytes_ == bytes_for(n_ranks_, true), "a region without windows has been asked for one");
   return base_ + bytes_ - (n_ranks_ - int64_t{rank}) * 2 * kHalfWindowBytes;
 }
 
