@@ -207,7 +207,8 @@ void collect_names(const Graph& joint, const Node& node, bool repeatable, const 
 bool is_differentiated_twice(const Node& node) {
   return (!node.backward && pass_of(node.provenance) == Pass::kVjp) ||
          std::any_of(node.graphs.begin(), node.graphs.end(), [](const GraphPtr& nested) {
-           return std::any_of(nested->nodes().begin(), nested->nodes().end(), is_differentiated_twice);
+           return std::any_of(nested->nodes().begin(), nested->nodes().end(),
+                              [](const Node& inner) { return is_differentiated_twice(inner); });
          });
 }
 
@@ -245,7 +246,6 @@ void check_wanted_names(const Graph& graph, PolicyRequests& requests, bool is_bo
       // What a policy around another one does may leave that one nothing to move.
       const bool is_nested = graph.regions()[r.index()].parent.valid();
       collect_names(graph, node, repeatable[n], *policy, have, is_nested);
-      have.twice = have.twice || is_differentiated_twice(node);
       if (name && returned[node.first_result.index()]) have.returned.insert(*name);
     }
   }
@@ -260,10 +260,15 @@ void check_wanted_names(const Graph& graph, PolicyRequests& requests, bool is_bo
     if (have.differentiated) requests.names.emplace(policy, std::move(have));
 }
 
+bool is_differentiated_twice(const Graph& graph) {
+  return std::any_of(graph.nodes().begin(), graph.nodes().end(),
+                     [](const Node& node) { return is_differentiated_twice(node); });
+}
+
 void check_effects(const PolicyRequests& requests) {
   for (const auto& [policy, have] : requests.names)
     for (const std::string& name : policy->wanted_names)
-      if (!have.twice && have.offloaded.count(name) && !requests.moved.count({policy->name, name}))
+      if (have.offloaded.count(name) && !requests.moved.count({policy->name, name}))
         refuse_unread(*policy, name, have);
 }
 

@@ -23,7 +23,6 @@ struct RegionNames {
   std::set<std::string> offloaded;
   std::map<std::string, MemoryKind> off_device;  // of values that cannot be offloaded from there
   bool differentiated = false;
-  bool twice = false;  // a derivative in a region of it has been differentiated
   ProvenancePtr made;  // the first checkpoint of the policy
 };
 
@@ -48,9 +47,10 @@ int n_own_results(const Node& node);
 /// `is_body`: of a loop with carries.
 void check_wanted_names(const Graph& graph, PolicyRequests& requests, bool is_body);
 /// A name that a policy moves must have been moved somewhere. One that it keeps is a permission, too:
-/// a list of such names may hold more than a function needs. What the first derivative moves the second
-/// may have no need to.
+/// a list of such names may hold more than a function needs.
 void check_effects(const PolicyRequests& requests);
+/// True if a node of the graph, or of one nested in it, is of a derivative that has been differentiated.
+bool is_differentiated_twice(const Graph& graph);
 
 /// Of a graph as it was traced: where later passes find nothing left of a region, as its gradient
 /// reads what went in alone, a name may still be one that is nowhere.

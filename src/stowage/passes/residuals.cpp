@@ -414,7 +414,8 @@ Graph realize_residuals(const Graph& joint, const PolicyPtr& override_policy,
   PolicyRequests requests;
   requests.most_kept_in_turn = most_kept_in_turn;
   Graph realized = realize(joint, override_policy, requests, {});
-  check_effects(requests);
+  // What the first derivative moves the second may have no need to.
+  if (!is_differentiated_twice(joint)) check_effects(requests);
   if (limits) limits->insert(limits->end(), requests.limits.begin(), requests.limits.end());
   return realized;
 }

@@ -368,7 +368,7 @@ class UpdateFinder {
   bool keeps_slices(const Node& node) const {
     if (node.op != OpKind::kReshape && node.op != OpKind::kBroadcast) return false;
     if (!has_slices(node.operands[0]) || !has_slices(node.first_result)) return false;
-    if (node.op == OpKind::kReshape) return true;
+    if (node.op == OpKind::kReshape) return length_ > 0;  // of no slices any may become any
     const Dims& axes = node.as<BroadcastParams>().axes;
     return axes[0] == 0;
   }
