@@ -12,7 +12,6 @@
 
 #include "stowage/cli/arguments.h"
 #include "stowage/cli/launch.h"
-#include "stowage/runtime/comm/region.h"
 #include "stowage/train/mesh.h"
 
 namespace stow {
@@ -87,8 +86,6 @@ Result<comm::Window> planned_window(const TrainConfig& config, int32_t processes
   launch.n_processes = launch.n_on_host = std::max(processes, 1);
   const Result<int64_t> each = devices_of_process(config, launch.n_processes, devices, "plan");
   if (!each) return each.failure();
-  // What no host holds is spread over hosts, and how is not known.
-  if (processes <= 1 && *each > comm::kMostRanks) return comm::Window();
   return comm::window_of(launch, static_cast<int32_t>(*each));
 }
 

@@ -202,16 +202,6 @@ void collect_names(const Graph& joint, const Node& node, bool repeatable, const 
   }
 }
 
-// True if a node is of a derivative that has been differentiated, or one nested in it is: its own
-// backward part is forward work then.
-bool is_differentiated_twice(const Node& node) {
-  return (!node.backward && pass_of(node.provenance) == Pass::kVjp) ||
-         std::any_of(node.graphs.begin(), node.graphs.end(), [](const GraphPtr& nested) {
-           return std::any_of(nested->nodes().begin(), nested->nodes().end(),
-                              [](const Node& inner) { return is_differentiated_twice(inner); });
-         });
-}
-
 // The names that are anywhere in the regions of each policy.
 void gather_names(const Graph& graph, std::map<const Policy*, RegionNames>& names) {
   for (const Node& node : graph.nodes()) {
@@ -260,9 +250,13 @@ void check_wanted_names(const Graph& graph, PolicyRequests& requests, bool is_bo
     if (have.differentiated) requests.names.emplace(policy, std::move(have));
 }
 
+// The backward part of a derivative that has been differentiated is forward work.
 bool is_differentiated_twice(const Graph& graph) {
-  return std::any_of(graph.nodes().begin(), graph.nodes().end(),
-                     [](const Node& node) { return is_differentiated_twice(node); });
+  return std::any_of(graph.nodes().begin(), graph.nodes().end(), [](const Node& node) {
+    return (!node.backward && pass_of(node.provenance) == Pass::kVjp) ||
+           std::any_of(node.graphs.begin(), node.graphs.end(),
+                       [](const GraphPtr& nested) { return is_differentiated_twice(*nested); });
+  });
 }
 
 void check_effects(const PolicyRequests& requests) {

@@ -4,7 +4,6 @@
 
 #include <fmt/format.h>
 
-#include "stowage/runtime/comm/region.h"
 #include "stowage/runtime/comm/world.h"
 #include "stowage/runtime/null/collective_time.h"
 #include "stowage/runtime/null/simulate.h"
@@ -82,7 +81,7 @@ Result<TrainConfig> config_of(const ConfigSources& sources, const SweepPoint& po
     changed.settings.push_back(fmt::format("memory.policy={}", point.policy));
   Result<TrainConfig> config = load_train_config(changed);
   // As `plan` does without --processes.
-  if (config && mesh.size() <= comm::kMostRanks)
+  if (config)
     config->runtime.window_bytes =
         comm::window_of(comm::Launch(), static_cast<int32_t>(mesh.size())).bytes_of_device();
   return config;

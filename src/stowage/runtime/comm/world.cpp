@@ -71,6 +71,8 @@ Window window_of(const Launch& launch, int32_t devices) {
   const int64_t n_ranks = int64_t{launch.n_processes} * devices;
   if (n_ranks == 1) return {};
   if (launch.by == Launch::By::kMpirun) return {devices * mpi_window_bytes(n_ranks), devices};
+  // What no process holds is spread over hosts, and how is not known.
+  if (launch.n_processes == 1 && n_ranks > kMostRanks) return {};
   return {Region::bytes_for(n_ranks, launch.n_processes > 1), n_ranks};
 }
 

@@ -34,7 +34,7 @@ struct Window {
   int64_t bytes_of_device() const { return (bytes + n_sharers - 1) / n_sharers; }  ///< Its share, rounded up.
 };
 /// The window of processes with so many devices each that were started so; of a process by itself that of
-/// a mesh of its devices.
+/// a mesh of its devices, or none where a process cannot hold so many (kMostRanks).
 Window window_of(const Launch& launch, int32_t devices);
 
 struct WorldOptions {

@@ -217,15 +217,14 @@ HWY_INLINE V log1p_f32(D d, V x) {
   const V one = hn::Set(d, 1.0f);
   const V u = hn::Add(x, one);
   const V lost = hn::Sub(hn::Min(x, one), hn::Sub(u, hn::Max(x, one)));
-  const auto u_bits = hn::BitCast(di, u);
-  const auto bits = hn::Sub(u_bits, hn::Set(di, kSqrtHalfBits));
-  const auto exponent = hn::AndNot(hn::Set(di, kMantissaBits), bits);  // n in an exponent's place
-  const V n = hn::ConvertTo(d, hn::ShiftRight<23>(bits));
-  const V m = hn::BitCast(d, hn::Sub(u_bits, exponent));
+  V n, f;
+  split_f32(d, u, n, f);
+  const auto exponent = hn::AndNot(hn::Set(di, kMantissaBits),
+                                   hn::Sub(hn::BitCast(di, u), hn::Set(di, kSqrtHalfBits)));
   // 2^-n, or 0 where that would be no normal number.
   const auto one_bits = hn::BitCast(di, one);
   const V scale = hn::BitCast(d, hn::Sub(one_bits, hn::Min(exponent, one_bits)));
-  const V f = hn::Sub(m, one), c = hn::Mul(lost, scale);
+  const V c = hn::Mul(lost, scale);
   V y = log_core_f32(d, f, n, hn::MulAdd(c, hn::MulSub(f, f, f), c));  // c (1 - f + f^2)
   if (HWY_UNLIKELY(!all_normal_f32(d, u))) y = log_specials_f32(d, u, y);
   return hn::CopySign(y, x);  // the sign of -0
