@@ -4,11 +4,8 @@
 # Usage: kills.sh PROGRAM ROOT [COUNT]. COUNT processes are killed (default 10, or $STOW_KILLS).
 program=$1 root=$2
 count=${3:-${STOW_KILLS:-10}}
-folder=$(mktemp -d) || exit 1
-pid=
-trap '[[ -n $pid ]] && kill -KILL "$pid" 2>/dev/null; rm -rf "$folder"' EXIT
-faults=0
-fault() { printf '%s\n' "$*"; faults=$((faults + 1)); }
+# shellcheck source=tests/support/processes_kit.sh
+. "${BASH_SOURCE%/*}/../support/processes_kit.sh"
 
 steps=150
 run() {  # NAME ARGUMENT…
