@@ -4,7 +4,8 @@
 # Usage: kills.sh PROGRAM ROOT [COUNT]. COUNT processes are killed (default 10, or $STOW_KILLS).
 program=$1 root=$2
 count=${3:-${STOW_KILLS:-10}}
-folder=$(mktemp -d) || exit 1
+# In memory where that is a folder: each run flushes 75 checkpoints.
+folder=$(mktemp -d -p /dev/shm 2>/dev/null) || folder=$(mktemp -d) || exit 1
 pid=
 trap '[[ -n $pid ]] && kill -KILL "$pid" 2>/dev/null; rm -rf "$folder"' EXIT
 faults=0
