@@ -4,12 +4,9 @@
 # Usage: kills.sh PROGRAM ROOT [COUNT]. COUNT processes are killed (default 10, or $STOW_KILLS).
 program=$1 root=$2
 count=${3:-${STOW_KILLS:-10}}
-# In memory where that is a folder: each run flushes 75 checkpoints.
-folder=$(mktemp -d -p /dev/shm 2>/dev/null) || folder=$(mktemp -d) || exit 1
-pid=
-trap '[[ -n $pid ]] && kill -KILL "$pid" 2>/dev/null; rm -rf "$folder"' EXIT
-faults=0
-fault() { printf '%s\n' "$*"; faults=$((faults + 1)); }
+in_memory=1  # each run flushes 75 checkpoints
+# shellcheck source=tests/support/processes_kit.sh
+. "${BASH_SOURCE%/*}/../support/processes_kit.sh"
 
 steps=150
 run() {  # NAME ARGUMENT…

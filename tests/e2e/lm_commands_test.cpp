@@ -309,12 +309,12 @@ TEST_F(LmCommands, RefusesFlagsAndFilesInOneSentence) {
            {"{", ":2: "},
            {"[]", ":2: expected an object with text, messages, tokens, or prompt and completion"},
            {R"({"text": 1})", ":2: text, prompt, completion: expected a text"},
-           {R"({"text": ""})", ":2: there is no token"},
+           {R"({"text": ""})", ":2: expected at least one token, got none"},
            {R"({"tokens": [259]})", ":2: tokens: expected ids from 0 to 258, got 259"},
            {R"({"tokens": [1.5]})", ":2: tokens: expected ids from 0 to 258, got 1.5"}})
     refused_score({"--data", write("lines.jsonl", "{\"text\": \"a b\"}\n" + line + "\n"), "--out", out},
                   "lines.jsonl" + message);
-  refused_score({"--data", write("empty.jsonl", "\n")}, "empty.jsonl: there is no line");
+  refused_score({"--data", write("empty.jsonl", "\n")}, "empty.jsonl: expected at least one line, got none");
 
   refused_generate({}, "generate: expected one of --prompt TEXT, --chat TEXT and --prompts FILE");
   refused_generate({"--prompt", "a", "--chat", "b"}, "generate: --prompt, --chat and --prompts exclude one another");
@@ -324,7 +324,7 @@ TEST_F(LmCommands, RefusesFlagsAndFilesInOneSentence) {
   refused_generate({"--prompt", "a", "--max-tokens", "512"},
                    "generate: prompt 0: 1 tokens and 512 new ones are more than the 512 positions of the model");
   refused_generate({"--prompt", "a", "--memory", "1KiB"}, "generating 128 tokens behind prompts of up to 1 needs ");
-  refused_generate({"--prompts", folder_ / "none"}, (folder_ / "none") + ": cannot be read");
+  refused_generate({"--prompts", folder_ / "none"}, (folder_ / "none") + ": No such file or directory");
   refused_generate({"--prompts", write("p.jsonl", "{\"prompt\": \"a\"}\n{\"text\": \"b\"}\n")},
                    "p.jsonl:2: expected an object with one of the keys prompt and messages");
   refused_generate({"--prompts", write("p.jsonl", "{\"prompt\": 7}\n")}, "p.jsonl:1: prompt: expected a text");

@@ -4,11 +4,9 @@
 # Usage: resume_on_mesh.sh PROGRAM [COUNT]. COUNT processes are killed at random moments (default 5).
 program=$1
 count=${2:-5}
-folder=$(mktemp -d) || exit 1
-pid=
-trap '[[ -n $pid ]] && kill -KILL "$pid" 2>/dev/null; rm -rf "$folder"' EXIT
-faults=0
-fault() { printf '%s\n' "$*"; faults=$((faults + 1)); }
+in_memory=1  # each run flushes checkpoints
+# shellcheck source=tests/support/processes_kit.sh
+. "${BASH_SOURCE%/*}/../support/processes_kit.sh"
 
 tiny=(--set model.layers=2 --set model.dim=64 --set model.heads=4 --set model.kv_heads=2 --set model.ffn=128
       --set data.batch=4 --set data.seq=32 --set eval.every=0 --set train.sample=0
@@ -76,7 +74,7 @@ for ((n = 0; n < count; n++)); do
     sleep 0.05
   done
   sleep "0.$((RANDOM % 10))$((RANDOM % 10))"
-  mapfile -t kids < <(pgrep -P "$pid" | sort -n)
+  mapfile -t kids < <(children "$pid")
   kill -KILL "${kids[RANDOM % ${#kids[@]}]}"
   { wait "$pid"; } 2>/dev/null && fault "kill $n: status 0"
   pid=

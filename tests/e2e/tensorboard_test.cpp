@@ -107,7 +107,7 @@ TEST_F(TensorBoard, TheEventsAreTheJsonLinesOverAResume) {
 
 TEST_F(TensorBoard, AFolderThatIsNoneIsSaidBeforeTheRun) {
   write_bytes(folder_ / "board", "x");
-  EXPECT_EQ(train(2).error(), "train.tensorboard: " + (folder_ / "board") + ": is there and is no folder");
+  EXPECT_EQ(train(2).error(), "train.tensorboard: " + (folder_ / "board") + ": is there and is not a folder");
   EXPECT_FALSE(std::filesystem::exists(folder_ / "out"));
 }
 

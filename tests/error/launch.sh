@@ -3,18 +3,10 @@
 # Usage: launch.sh PROGRAM [COUNT]. COUNT processes are killed at random moments (default 10).
 program=$1
 count=${2:-10}
-folder=$(mktemp -d) || exit 1
-pid=
-trap '[[ -n $pid ]] && kill -KILL "$pid" 2>/dev/null; rm -rf "$folder"' EXIT
-faults=0
-fault() { printf '%s\n' "$*"; faults=$((faults + 1)); }
+# shellcheck source=tests/support/processes_kit.sh
+. "${BASH_SOURCE%/*}/../support/processes_kit.sh"
 
 now_ms() { echo $(($(date +%s%N) / 1000000)); }
-# The processes that a launcher has started, in the order of their numbers.
-children() { pgrep -P "$1" | sort -n; }
-
-# A dead one whose launcher was killed is for the init process to reap.
-is_running() { [[ -e /proc/$1/stat && $(sed 's/.*) //' "/proc/$1/stat" 2>/dev/null) == [!Z]* ]]; }
 
 # Starts a run that would take for ever; sets pid and kids.
 start() {  # ARGUMENT…

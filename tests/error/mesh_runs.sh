@@ -2,10 +2,8 @@
 # Training over processes: the window is in the plan, sums may be the transport's, and what all processes
 # refuse is said once. Usage: mesh_runs.sh PROGRAM.
 program=$1
-folder=$(mktemp -d) || exit 1
-trap 'rm -rf "$folder"' EXIT
-faults=0
-fault() { printf '%s\n' "$*"; faults=$((faults + 1)); }
+# shellcheck source=tests/support/processes_kit.sh
+. "${BASH_SOURCE%/*}/../support/processes_kit.sh"
 
 for ((i = 0; i < 300; ++i)); do echo "line $((i * i)) of the text to train on"; done >"$folder/text"
 sizes=()

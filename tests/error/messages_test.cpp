@@ -52,7 +52,7 @@ const Case kCases[] = {
      [] {
        matmul(f32({8, 64}), 2.0);
      },
-     "[matmul] a scalar is no matrix: f32[8,64] and f32[]; use *\n"
+     "[matmul] expected matrices, got a scalar: f32[8,64] and f32[]; use *\n"
      "  at messages_test.cpp:@"},
     {"matmul_batch",
      [] {
@@ -133,22 +133,22 @@ const Case kCases[] = {
      [] {
        tile(f32({3}), {2, -1});
      },
-     "[tile] -1 times\n"
+     "[tile] expected repetitions of 0 or more, got -1\n"
      "  at messages_test.cpp:@"},
     {"repeat_counts",
      [] {
        repeat(f32({3, 2}), {1, 2}, 0);
      },
-     "[repeat] 2 counts for axis 0 of f32[3,2]\n"
+     "[repeat] expected a count for each element, got 2 for axis 0 of f32[3,2]\n"
      "  at messages_test.cpp:@"},
     {"moveaxis_several",
      [] {
        moveaxis(f32({3, 2}), {0, 1}, {0});
      },
-     "[moveaxis] 2 axes to 1 places\n"
+     "[moveaxis] expected a place for each axis, got 2 axes and 1 places\n"
      "  at messages_test.cpp:@"},
     {"arange_of_floats", [] { arange(0.0, 1.0, 0.0); },
-     "[arange] from 0 to 1 by 0\n"
+     "[arange] expected fewer than 2^53 numbers, got those from 0 to 1 by 0\n"
      "  at messages_test.cpp:@"},
     {"one_hot_of_bools", [] { one_hot(f32({3}) > 0, 3); },
      "[one_hot] indices must be integers, got bool[3]\n"
@@ -163,13 +163,13 @@ const Case kCases[] = {
      "[broadcast_in_dim] axes 1,0 of (2,3) for f32[3,2]\n"
      "  at messages_test.cpp:@"},
     {"put_along_axis", [] { put_along_axis(f32({3, 2}), i32({3}), 1, 0); },
-     "[put_along_axis] indices i32[3] for f32[3,2]\n"
+     "[put_along_axis] expected indices of as many axes as the array, got i32[3] for f32[3,2]\n"
      "  at messages_test.cpp:@"},
     {"segment_sum", [] { segment_sum(f32({3, 2}), i32({2}), 4); },
-     "[segment_sum] ids i32[2] for f32[3,2]\n"
+     "[segment_sum] expected ids of the leading axes of the array, got i32[2] for f32[3,2]\n"
      "  at messages_test.cpp:@"},
     {"matrix_power", [] { matrix_power(f32({3, 3}), -1); },
-     "[matrix_power] to the power -1: there is no inverse here\n"
+     "[matrix_power] expected a power of 0 or more, as there is no inverse here, got -1\n"
      "  at messages_test.cpp:@"},
     {"cross", [] { cross(f32({4}), f32({3})); },
      "[cross] axis -1 of f32[4] and f32[3] must have extent 3, or 2\n"
@@ -269,10 +269,10 @@ const Case kCases[] = {
      "[var] dtype must be a float, got i32\n"
      "  at messages_test.cpp:@"},
     {"sort_of_two_shapes", [] { sort({f32({3}), f32({4})}); },
-     "[sort] f32[4] beside f32[3]\n"
+     "[sort] expected operands of one shape, got f32[4] beside f32[3]\n"
      "  at messages_test.cpp:@"},
     {"sort_by_too_many", [] { sort({f32({3}), f32({3})}, 0, 3); },
-     "[sort] 3 keys of 2 operands\n"
+     "[sort] expected at least 1 key and no more than operands, got 3 keys of 2 operands\n"
      "  at messages_test.cpp:@"},
     {"round_integers_to_tens", [] { round(i32({3}), -1); },
      "[round] i32[3] to -1 decimals\n"
@@ -281,7 +281,7 @@ const Case kCases[] = {
      [] {
        random::choice(random::key(1), 3, {4}, {.replace = false});
      },
-     "[random] choice of 4 from 3 without replacement\n"
+     "[random] expected no more draws than there are without replacement, got 4 of 3\n"
      "  at messages_test.cpp:@"},
     {"attention_alignment",
      [] {
@@ -336,7 +336,7 @@ const Case kCases[] = {
      [] {
        einsum("ij,jk", {f32({2, 3})});
      },
-     "[einsum] \"ij,jk\": 2 terms for 1 operands\n"
+     "[einsum] \"ij,jk\": expected a term for each operand, got 2 for 1\n"
      "  at messages_test.cpp:@"},
     {"einsum_rank",
      [] {
@@ -441,13 +441,13 @@ const Case kCases[] = {
      "[insert] f32[3,2] and f32[2,2] do not broadcast: axis -2 has extents 3 and 2\n"
      "  at messages_test.cpp:@"},
     {"insert_rank", [] { insert(f32({3}), 1, f32({2, 2}), 0); },
-     "[insert] values f32[2,2] into f32[3]\n  at messages_test.cpp:@"},
+     "[insert] expected values of no more axes than the array, got f32[2,2] for f32[3]\n  at messages_test.cpp:@"},
     {"delete_place", [] { delete_(f32({3, 2}), {0, -3}, 1); },
      "[delete_] place -3 is out of range for an axis of 2\n  at messages_test.cpp:@"},
     {"pad_stat_length", [] { pad(f32({3}), {{1, 1}}, PadMode::kMean, {.stat_length = 0}); },
-     "[pad] stat_length is 0\n  at messages_test.cpp:@"},
+     "[pad] expected a stat_length of 1 or more, got 0\n  at messages_test.cpp:@"},
     {"histogram_weights", [] { histogram(f32({3}), 4, {.weights = f32({2})}); },
-     "[histogram] weights f32[2] for f32[3]\n  at messages_test.cpp:@"},
+     "[histogram] expected weights of the shape of the array, got f32[2] for f32[3]\n  at messages_test.cpp:@"},
     {"histogram_empty", [] { histogram(f32({0}), 4); },
      "[histogram] f32[0] has no smallest element; give a range\n  at messages_test.cpp:@"},
     {"digitize_bins", [] { digitize(f32({3}), f32({2, 2})); },
@@ -458,9 +458,9 @@ const Case kCases[] = {
     {"unique_empty", [] { unique(f32({0}), 2); },
      "[unique] f32[0] has no element to fill with; give a fill_value\n  at messages_test.cpp:@"},
     {"reduce_precision_bits", [] { reduce_precision(f32({3}), 0, 3); },
-     "[reduce_precision] 0 bits of exponent and 3 of mantissa\n  at messages_test.cpp:@"},
+     "[reduce_precision] expected at least 1 bit of exponent and 0 of mantissa, got 0 and 3\n  at messages_test.cpp:@"},
     {"reduce_precision_int", [] { reduce_precision(i32({3}), 5, 3); },
-     "[reduce_precision] i32[3] is no float\n  at messages_test.cpp:@"},
+     "[reduce_precision] expected a float, got i32[3]\n  at messages_test.cpp:@"},
     {"gamma_dtype", [] { random::gamma(random::key(1), 1.0, Shape{3}, DType::kBF16); },
      "[random] gamma is of f32 or f64, not bf16\n  at messages_test.cpp:@"},
     {"gamma_shape", [] { random::gamma(random::key(1), f32({2, 3}), Shape{3}); },
@@ -473,12 +473,12 @@ const Case kCases[] = {
      "[while_loop] has no reverse-mode derivative, for how often it runs is not known; use fori_loop "
      "with C++ integers as bounds, or scan\n  at messages_test.cpp:@"},
     {"poisson_dtype", [] { random::poisson(random::key(1), 2.0, Shape{3}, DType::kF32); },
-     "[random] f32 is no integer dtype\n  at messages_test.cpp:@"},
+     "[random] expected an integer dtype, got f32\n  at messages_test.cpp:@"},
     {"dirichlet_scalar", [] { random::dirichlet(random::key(1), 2.0); },
      "[random] dirichlet needs a vector, got f32[]\n  at messages_test.cpp:@"},
     {"categorical_apart",
      [] { random::categorical(random::key(1), f32({3}), 0, Shape{4}, false); },
-     "[random] categorical draws 4 of 3 without replacement\n  at messages_test.cpp:@"},
+     "[random] expected no more draws than there are without replacement, got 4 of 3\n  at messages_test.cpp:@"},
     {"random_key", [] { random::normal(f32({2}), {3}); },
      "[random] a key is u32[2], got f32[2]\n"
      "  at messages_test.cpp:@"},
@@ -591,7 +591,7 @@ const Case kCases[] = {
      "[debug_print] '{:d}' does not format f32\n"
      "  at messages_test.cpp:@"},
     {"debug_print_name", [] { debug_print("x {x}", f32({4})); },
-     "[debug_print] the place '{x}' of the format 'x {x}' is no number of an array\n"
+     "[debug_print] expected the number of an array in the place '{x}' of the format 'x {x}'\n"
      "  at messages_test.cpp:@"},
     {"debug_print_both_places", [] { debug_print("{} {0}", f32({4})); },
      "[debug_print] the format '{} {0}' has places with numbers and places without\n"
@@ -767,7 +767,7 @@ const Case kCases[] = {
      "[switch_] the index must be an integer scalar, got f32[]\n"
      "  at messages_test.cpp:@"},
     {"switch_nothing", [] { switch_(0, std::vector<std::function<Array()>>{}); },
-     "[switch_] there is no branch\n"
+     "[switch_] expected at least one branch, got none\n"
      "  at messages_test.cpp:@"},
     {"switch_types",
      [] {

@@ -201,13 +201,13 @@ const Case kCases[] = {
      },
      "[partition] 'w' is labelled 'w', and no transformation has that label\n  at @"},
     {"multi_steps", [] { optim::multi_steps(optim::sgd(0.1), 0); },
-     "[multi_steps] k must be positive, got 0"},
+     "[multi_steps] expected a positive k, got 0"},
     {"cosine_steps", [] { optim::cosine_decay_schedule(1.0, 0); },
-     "[cosine_decay_schedule] decay_steps must be positive, got 0"},
+     "[cosine_decay_schedule] expected a positive decay_steps, got 0"},
     {"warmup_longer_than_all", [] { optim::warmup_cosine_decay_schedule(0, 1, 10, 10); },
-     "[warmup_cosine_decay_schedule] decay_steps 10 is not above warmup_steps 10"},
+     "[warmup_cosine_decay_schedule] expected decay_steps above warmup_steps 10, got 10"},
     {"onecycle_steps", [] { optim::linear_onecycle_schedule(-1, 1.0); },
-     "[linear_onecycle_schedule] transition_steps must be positive, got -1"},
+     "[linear_onecycle_schedule] expected a positive transition_steps, got -1"},
     {"join_boundaries",
      [] {
        optim::join_schedules({optim::constant_schedule(1), optim::constant_schedule(2)}, {});
@@ -218,9 +218,9 @@ const Case kCases[] = {
        const auto one = optim::constant_schedule(1);
        optim::join_schedules({one, one, one}, {9, 3});
      },
-     "[join_schedules] the boundaries do not rise"},
+     "[join_schedules] expected boundaries that rise, got 9, 3"},
     {"negative_scale", [] { optim::piecewise_constant_schedule(1.0, {{3, -1.0}}); },
-     "[piecewise_constant_schedule] the scale -1 at 3 is negative"},
+     "[piecewise_constant_schedule] expected a scale of 0 or more at 3, got -1"},
 
     // ---- the command line and its configuration ----
     {"no_such_flag", [] { train({"--resum"}); },
@@ -310,13 +310,13 @@ const Case kCases[] = {
      "FOLDER/short.txt: 9 B are too few for data.seq=128: a tenth is held out and must hold 129 "
      "bytes"},
     {"data_without_an_end", [] { train({"--set", "data.path=/dev/zero"}); },
-     "/dev/zero: is no regular file"},
+     "/dev/zero: is not a regular file"},
     {"resume_without_checkpoint",
      [] {
        train({"--resume", "--set", "train.out=" + folder() + "/new", "--set", "model.layers=0",
               "--set", "data.batch=1", "--set", "data.seq=8"});
      },
-     "FOLDER/new: no checkpoint to resume from"},
+     "FOLDER/new: expected a checkpoint to resume from, got none; leave --resume out to begin"},
     {"profile_of_a_disk",
      [] {
        const std::vector<std::string> arguments = {"--set", "memory.disk=1GiB"};

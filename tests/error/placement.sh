@@ -2,10 +2,8 @@
 # Arrays placed by real processes: exact bytes, few of them sent, and a copy that differs is named.
 # Usage: placement.sh PROGRAM
 program=$1
-folder=$(mktemp -d) || exit 1
-trap 'rm -rf "$folder"' EXIT
-faults=0
-fault() { printf '%s\n' "$*"; faults=$((faults + 1)); }
+# shellcheck source=tests/support/processes_kit.sh
+. "${BASH_SOURCE%/*}/../support/processes_kit.sh"
 
 for n in 1 4; do
   "$program" bench placement --processes "$n" --size 8MiB --json - >"$folder/out" 2>"$folder/err" ||

@@ -6,11 +6,8 @@
 stowage=$1
 program=$2
 count=${3:-4}
-folder=$(mktemp -d) || exit 1
-pid=
-trap '[[ -n $pid ]] && kill -KILL "$pid" 2>/dev/null; rm -rf "$folder"' EXIT
-faults=0
-fault() { printf '%s\n' "$*"; faults=$((faults + 1)); }
+# shellcheck source=tests/support/processes_kit.sh
+. "${BASH_SOURCE%/*}/../support/processes_kit.sh"
 export OMP_WAIT_POLICY=passive
 
 # The bits do not depend on how devices are spread over processes.
@@ -49,13 +46,12 @@ if command -v mpirun >/dev/null; then
 fi
 
 # A process that is lost in the middle of its steps ends all, with one line.
-is_running() { [[ -e /proc/$1/stat && $(sed 's/.*) //' "/proc/$1/stat" 2>/dev/null) == [!Z]* ]]; }
 for ((n = 0; n < count; n++)); do
   rm -f "$folder/out"
   "$stowage" launch --processes 2 --devices 2 -- "$program" 1000000 >"$folder/out" 2>"$folder/err" &
   pid=$!
   for ((i = 0; i < 400; i++)); do
-    mapfile -t kids < <(pgrep -P "$pid" | sort -n)
+    mapfile -t kids < <(children "$pid")
     ((${#kids[@]} == 2)) && grep -qs '^step ' "$folder/out" && break
     sleep 0.05
   done

@@ -279,18 +279,18 @@ const Case kCases[] = {
      "[linear_transpose] output is f32[3], its cotangent f32[2]\n"
      "  at transform_messages_test.cpp:@"},
     {"transpose_int", [] { linear_transpose([](const Array& x) { return x * 2; }, i32({3})); },
-     "[linear_transpose] argument '0' is i32[3], which is no float"},
+     "[linear_transpose] expected a float as argument '0', got i32[3]"},
     {"jacrev_int", [] { jacrev([](const Array& x) { return x > 0; })(ones({3})); },
-     "[jacrev] the result bool[3] is no float"},
+     "[jacrev] expected a float as result, got bool[3]"},
     {"jacfwd_int", [] { jacfwd([](const Array& x) { return x * 2; })(i32({3})); },
-     "[jacfwd] the argument i32[3] is no float"},
+     "[jacfwd] expected a float as argument, got i32[3]"},
 
     // ---- gradients ----
     {"grad_int_leaf",
      [] {
        grad([](const Net& n) { return sum(n.w); })(Net{f32({3}), i32({3})});
      },
-     "[grad] argument '0/b' of type i32[3] is no float; leave it out (grad_by_path, argnums) or "
+     "[grad] expected a float as argument '0/b', got i32[3]; leave it out (grad_by_path, argnums) or "
      "set "
      "allow_int, which gives it zeros\n  at transform_messages_test.cpp:@"},
     {"grad_by_path",

@@ -9,6 +9,7 @@
 //
 // A file may hold many such pairs. `golden_tests --update` (or STOW_UPDATE_GOLDEN=1) rewrites what
 // is expected.
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,6 +18,7 @@
 #include <fstream>
 #include <functional>
 #include <map>
+#include <optional>
 #include <sstream>
 
 #include "stowage/autodiff/flatten.h"
@@ -33,6 +35,7 @@
 #include "stowage/passes/lower.h"
 #include "stowage/passes/merge_independent_scans.h"
 #include "stowage/passes/move_parts.h"
+#include "stowage/passes/order.h"
 #include "stowage/passes/partition.h"
 #include "stowage/passes/repeat_summands.h"
 #include "stowage/passes/repeat_work.h"
@@ -47,6 +50,7 @@
 #include "stowage/passes/units_text.h"
 #include "stowage/passes/unroll.h"
 #include "stowage/passes/view.h"
+#include "stowage/session/overlap.h"
 #include "tests/support/source_path.h"
 
 namespace stow {
@@ -104,10 +108,32 @@ const std::map<std::string, std::function<Graph(const Graph&)>>& passes() {
 }
 
 // Units as fuse() makes them with inputs that lie as arguments do; nothing is too small for it.
-std::string fused(const Graph& graph) {
+Units units_of(const Graph& graph) {
   std::vector<View> views;
   for (ValueId v : graph.inputs()) views.push_back(contiguous_view(BufferId(), graph.type(v)));
-  return print(graph, fuse(graph, views, true, 0, 1));
+  return fuse(graph, views, true, 0, 1);
+}
+std::string fused(const Graph& graph) { return print(graph, units_of(graph)); }
+
+// The units, and each strategy's order of them with its peak. Values take their bytes, inputs none.
+std::string ordered(const Graph& graph) {
+  const Units units = units_of(graph);
+  std::vector<int64_t> bytes;
+  for (size_t v = 0; v < graph.n_values(); ++v)
+    bytes.push_back(graph.is_input(ValueId(v)) || !units.uses[v].needed ? 0
+                                                                        : graph.type(ValueId(v)).bytes());
+  const std::vector<int64_t> scratch(units.units.size(), 0);
+  std::string text = print(graph, units);
+  constexpr std::pair<OrderStrategy, const char*> kStrategies[] = {
+      {OrderStrategy::kProgram, "program"}, {OrderStrategy::kGreedy, "greedy"}, {OrderStrategy::kBeam, "beam"}};
+  static_assert(std::size(kStrategies) == kNumOrderStrategies);
+  for (const auto& [strategy, name] : kStrategies) {
+    std::vector<std::string> limits;
+    const std::vector<int> order = order_units(graph, units, bytes, scratch, strategy, limits);
+    text += fmt::format("{}: {}; peak {} bytes\n", name, fmt::join(order, " "),
+                        peak_bytes(graph, units, bytes, scratch, order));
+  }
+  return text;
 }
 
 // Kernels that take no scratch, on one thread.
@@ -125,10 +151,25 @@ std::string text_of(const Schedule& schedule) {
   return text;
 }
 
+// The schedule with the moves ahead that overlap() chooses for a device of so many bytes, or as many as the
+// plain layout takes.
+std::string overlapped(const Graph& graph, std::optional<int64_t> device_bytes) {
+  Planned planned;
+  planned.schedule = lowered(graph, true);
+  planned.plan = make_plan(planned.schedule, {});
+  Device::Capacities capacities = {Device::unlimited_bytes(), Device::unlimited_bytes(),
+                                   Device::unlimited_bytes()};
+  if (device_bytes) capacities[0] = *device_bytes;
+  planned = overlap(std::move(planned), 4, capacities);
+  return text_of(planned.schedule) +
+         fmt::format("device: {} bytes\n", planned.plan.analysis.device().total_bytes);
+}
+
 // What a graph may become at last.
 const std::map<std::string, std::function<std::string(const Graph&)>>& last_passes() {
   static const std::map<std::string, std::function<std::string(const Graph&)>> kPasses = {
       {"fuse", fused},
+      {"order", ordered},
       {"lower", [](const Graph& graph) { return text_of(lowered(graph, true)); }},
       {"lower_unfused", [](const Graph& graph) { return text_of(lowered(graph, false)); }},
       {"lower_and_overlap",
@@ -137,6 +178,8 @@ const std::map<std::string, std::function<std::string(const Graph&)>>& last_pass
          const std::vector<int> ahead(count_moves(schedule), 1);
          return text_of(overlap_transfers(schedule, ahead).schedule);
        }},
+      {"choose_overlap", [](const Graph& graph) { return overlapped(graph, std::nullopt); }},
+      {"choose_overlap_in_1KiB", [](const Graph& graph) { return overlapped(graph, 1024); }},
   };
   return kPasses;
 }

@@ -183,7 +183,7 @@ class Array {
     read(&value, dtype_of<T>(), "item()", at);
     return value;
   }
-  /// Whether the only element differs from zero. Errors: as item; branching on a traced value.
+  /// True if the only element differs from zero. Errors: as item; branching on a traced value.
   explicit operator bool() const { return truth({}); }
 
   /// Half-open [start, stop) of one axis by steps; negative numbers count from the end, numbers
@@ -241,7 +241,7 @@ class Operand {
   std::optional<ScalarValue> scalar_;
 };
 
-/// Where arrays made from data go; Device::cpu() unless a guard says otherwise.
+/// The device of arrays made from data; Device::cpu() unless a guard says otherwise.
 std::shared_ptr<Device> default_device();
 
 /// While it lives, `device` is this thread's default device.

@@ -19,8 +19,8 @@ namespace stow {
 /// Errors: TraceError "[index] ..." or "[at] ...".
 class AtIndex {
  public:
-  using Mode = IndexMode;  ///< What becomes of places that are not there.
-  /// What `index` reads; out of range as `mode` says, kClip being the default of JAX too. kFill reads
+  using Mode = IndexMode;  ///< The treatment of places that are not there.
+  /// The elements that `index` reads; out of range as `mode` says, by default kClip as in JAX. kFill reads
   /// `fill_value` there.
   Array get(Mode mode = Mode::kClip, const std::optional<ScalarValue>& fill_value = {}) const;
   Array set(const Operand& value, Mode mode = Mode::kFill) const;       ///< Writes.

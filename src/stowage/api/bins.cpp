@@ -36,8 +36,8 @@ Array checked(const Operand& x, const HistogramOptions& options) {
   const Array given = to_float_array(x);
   if (!options.weights) return with_weak(given, false);
   if (!(options.weights->shape() == given.shape()))
-    fail_here("[histogram] weights {} for {}", to_string(options.weights->type()),
-              to_string(given.type()));
+    fail_here("[histogram] expected weights of the shape of the array, got {} for {}",
+              to_string(options.weights->type()), to_string(given.type()));
   return with_weak(convert_to(given, float_dtype(x, *options.weights).dtype), false);
 }
 
@@ -49,7 +49,7 @@ std::pair<Array, Array> pair_of(const std::vector<Array>& two) {
 
 std::pair<Array, Array> histogram(const Operand& x, int64_t bins, const HistogramOptions& options) {
   const Site site(x.at);
-  if (bins < 1) fail_here("[histogram] {} bins", bins);
+  if (bins < 1) fail_here("[histogram] expected at least 1 bin, got {}", bins);
   const Array a = checked(x, options);
   if (a.size() == 0 && !options.range)
     fail_here("[histogram] {} has no smallest element; give a range", to_string(a.type()));
@@ -122,7 +122,7 @@ Array isin(const Operand& x, const Operand& tests, bool invert) {
 Unique unique(const Operand& x, int64_t size, const std::optional<double>& fill_value) {
   const Site site(x.at);
   const Array a = to_array(x);
-  if (size < 0) fail_here("[unique] size is {}", size);
+  if (size < 0) fail_here("[unique] expected a size of 0 or more, got {}", size);
   const auto n = static_cast<int32_t>(a.size());
   if (n == 0 && size > 0 && !fill_value)
     fail_here("[unique] {} has no element to fill with; give a fill_value", to_string(a.type()));

@@ -13,11 +13,9 @@ std::vector<Array> constrain_leaves(const char* what, const TreeRef& tree, const
 
 /// x, which lies from here on as the sharding says; outside of a trace it is moved there. The
 /// cotangent has the sharding too.
-/// Errors: TraceError for a sharding without a mesh; where the array cannot be cut so: a
-/// specification
+/// Errors: TraceError for a sharding without a mesh; where the array cannot be cut so: a specification
 ///         with more entries than axes, an extent that does not divide (JAX pads; this does not);
-///         in the body of shard_map, whose arrays are parts already; for a second mesh in one
-///         program.
+///         in the body of shard_map, whose arrays are parts already; for a second mesh in a program.
 /// Source: jax.lax.with_sharding_constraint.
 Array with_sharding_constraint(const Operand& x, const Sharding& to);
 /// The same for every leaf of a tree.

@@ -161,7 +161,8 @@ LoopBody loop_body(const char* what, const TreeRef& init) {
 BranchResult run_branches(const BranchRequest& request) {
   const Site site(request.index.at);
   BranchResult result;
-  if (request.branches.empty()) fail_here("[{}] there is no branch", request.what);
+  if (request.branches.empty())
+    fail_here("[{}] expected at least one branch, got none", request.what);
   const auto body = [&]() -> std::vector<Array> {
     const bool is_cond = std::string_view(request.what) == "cond";
     const Array index = is_cond ? predicate_of(request.index)

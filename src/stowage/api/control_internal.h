@@ -1,4 +1,4 @@
-// What loops share: the tracing of a body whose carry keeps its types.
+// Shared by loops: the tracing of a body whose carry keeps its types.
 // Not public.
 #pragma once
 

@@ -24,7 +24,8 @@ void check_lengths(std::string_view name,
                    std::initializer_list<std::pair<const Dims*, const char*>> lists, size_t n) {
   for (const auto& [list, what] : lists)
     if (list->size() != n)
-      fail_here("[{}] {} has {} entries for {} axes", name, what, list->size(), n);
+      fail_here("[{}] expected an entry of {} for each axis, got {} for {}", name, what,
+                list->size(), n);
 }
 
 // Axes of `type` in the order: the first letter, the second, then the spatial letters as given.
@@ -127,13 +128,15 @@ std::vector<PadWidth> Padding::widths(std::string_view function, const Dims& ext
                                       const Dims& windows, const Dims& strides) const {
   if (rule_.empty() && widths_.size() == extents.size()) return widths_;
   if (rule_.empty())
-    fail_here("[{}] padding has {} entries for {} axes", function, widths_.size(), extents.size());
+    fail_here("[{}] expected an entry of padding for each axis, got {} for {}", function,
+              widths_.size(), extents.size());
   std::vector<PadWidth> result(extents.size());
   if (rule_ == "VALID") return result;
   if (rule_ != "SAME" && rule_ != "SAME_LOWER")
     fail_here("[{}] padding \"{}\" is not VALID, SAME or SAME_LOWER", function, rule_);
   for (size_t i = 0; i < extents.size(); ++i) {
-    if (strides[i] < 1) fail_here("[{}] stride {} of axis {}", function, strides[i], i);
+    if (strides[i] < 1)
+      fail_here("[{}] expected strides of 1 or more, got {} for axis {}", function, strides[i], i);
     const int64_t out = (extents[i] + strides[i] - 1) / strides[i];
     const int64_t sum = std::max<int64_t>((out - 1) * strides[i] + windows[i] - extents[i], 0);
     const int64_t less = sum / 2;
@@ -228,7 +231,7 @@ Array convolve(const Operand& a, const Operand& v, std::string_view mode) {
   const WeakDType dtype = float_dtype(a, v);
   Array x = to_array(a, dtype), k = to_array(v, dtype);
   if (x.rank() != 1 || k.rank() != 1 || x.size() == 0 || k.size() == 0)
-    fail_here("[convolve] two vectors with elements are needed, got {} and {}", to_string(x.type()),
+    fail_here("[convolve] expected two vectors with elements, got {} and {}", to_string(x.type()),
               to_string(k.type()));
   if (x.size() < k.size()) std::swap(x, k);
   const int64_t n = k.size();

@@ -9,7 +9,7 @@
 
 namespace stow {
 
-/// What is added around the axes that windows slide over: by a rule, or so many elements before and
+/// The padding around the axes that windows slide over: by a rule, or so many elements before and
 /// after each (negative ones are cut off).
 class Padding {
  public:
@@ -43,9 +43,8 @@ struct ConvOptions {
   int64_t feature_groups = 1;
   int64_t batch_groups = 1;
 };
-/// XLA's general convolution (which does not turn the kernel around).
-/// Shapes:  lhs [N, C, S...], rhs [O, C / feature_groups, K...]; returns [N / batch_groups, O,
-/// T...]
+/// XLA's general convolution, which does not reverse the kernel.
+/// Shapes:  lhs [N, C, S...], rhs [O, C / feature_groups, K...]; returns [N / batch_groups, O, T...]
 ///          with T = (padded and dilated S - dilated K) / stride + 1, in the orders asked for.
 /// Types:   one dtype by promotion; sums of f16 and bf16 in f32.
 /// Memory:  scratch: lhs padded and stretched, where there is padding or lhs_dilation.
@@ -58,7 +57,7 @@ Array conv(const Operand& lhs, const Operand& rhs, const Dims& strides, const Pa
 /// lax.conv_transpose: the convolution whose gradient a strided one is; `strides` stretch lhs.
 Array conv_transpose(const Operand& lhs, const Operand& rhs, const Dims& strides,
                      const ConvOptions& options = {});
-/// Of vectors, the kernel turned around: "full", "same" or "valid" (jnp.convolve).
+/// The convolution of two vectors, the kernel reversed: "full", "same" or "valid" (jnp.convolve).
 /// Integers give f32.
 Array convolve(const Operand& a, const Operand& v, std::string_view mode = "full");
 

@@ -19,7 +19,7 @@ struct Found {
   Array flat, there;
 };
 Found find(const char* name, const Array& x, int64_t size) {
-  if (size < 0) fail_here("[{}] size is {}", name, size);
+  if (size < 0) fail_here("[{}] expected a size of 0 or more, got {}", name, size);
   if (x.size() == 0 || size == 0)
     return {zeros({size}, DType::kI32), zeros({size}, DType::kBool)};
   const Array is = astype(astype(ravel(x), DType::kBool), DType::kI32);
@@ -88,7 +88,7 @@ Array compress(const Operand& condition, const Operand& x, int64_t size, int axi
   const Array c = to_array(condition), a = to_array(x);
   const int64_t at = check_axis("compress", axis, a.rank(), a.type());
   if (c.rank() != 1 || c.size() > a.shape()[static_cast<int>(at)])
-    fail_here("[compress] a vector no longer than axis {} of {} is needed, got {}", at,
+    fail_here("[compress] expected a vector no longer than axis {} of {}, got {}", at,
               to_string(a.type()), to_string(c.type()));
   return run_as_one("compress", [&] {
     const Found found = find("compress", c, size);
@@ -109,10 +109,11 @@ Array bincount(const Operand& x, int64_t length, const std::optional<Array>& wei
   const Array given = to_array(x);
   const Array a = given.dtype() == DType::kBool ? astype(given, DType::kI32) : given;
   if (!is_integer(a.dtype()) || a.rank() != 1)
-    fail_here("[bincount] a vector of integers is needed, got {}", to_string(a.type()));
-  if (length < 0) fail_here("[bincount] length is {}", length);
+    fail_here("[bincount] expected a vector of integers, got {}", to_string(a.type()));
+  if (length < 0) fail_here("[bincount] expected a length of 0 or more, got {}", length);
   if (weights && !(weights->shape() == a.shape()))
-    fail_here("[bincount] weights {} for {}", to_string(weights->type()), to_string(a.type()));
+    fail_here("[bincount] expected weights of the shape of the vector, got {} for {}",
+              to_string(weights->type()), to_string(a.type()));
   return run_as_one("bincount", [&] {
     const Array each = weights ? *weights : ones(a.shape(), DType::kI32);
     const Array counts = zeros({length}, each.dtype());

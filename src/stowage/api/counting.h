@@ -1,4 +1,4 @@
-// Where elements are and how many: places of what is not zero, counts, statistics without NaN.
+// Places and counts of elements that are not zero, counts of values, statistics without NaN.
 // Not reductions in general; those are in reduce.h.
 #pragma once
 
@@ -45,10 +45,10 @@ Array digitize(const Operand& x, const Array& bins, bool right = false);
 /// one extent, of at least one point.
 Array interp(const Operand& x, const Operand& xp, const Operand& fp,
              const std::optional<double>& left = {}, const std::optional<double>& right = {});
-/// Whether each element is one of `tests`; compares with all of them.
+/// True where an element is one of `tests`; compares with all of them.
 Array isin(const Operand& x, const Operand& tests, bool invert = false);
 
-/// What jnp.unique gives of x flattened, each vector `size` long.
+/// The results of jnp.unique for x flattened, each vector `size` long.
 struct Unique {
   Array values;   ///< Rising, each once, NaN too; then `fill_value`, or the smallest again.
   Array indices;  ///< Of the first element that has each value (i32).
@@ -58,7 +58,7 @@ struct Unique {
 /// Errors: TraceError for a negative size, or an empty x without a fill_value.
 Unique unique(const Operand& x, int64_t size, const std::optional<double>& fill_value = {});
 
-// As without "nan", NaN not counting. Of nothing but NaN: 0, 1, and NaN for the others.
+// Reductions that skip NaN. If all elements are NaN: 0 for the sum, 1 for the product, else NaN.
 Array nansum(const Operand& x, const Axes& axes = {}, bool keepdims = false);
 Array nanprod(const Operand& x, const Axes& axes = {}, bool keepdims = false);
 Array nanmax(const Operand& x, const Axes& axes = {}, bool keepdims = false);

@@ -79,7 +79,7 @@ auto custom_jvp(F function, Rule rule, STOW_AT) {
   };
 }
 
-/// Adds what are tangents of float results, each where it is not empty, to `sums`.
+/// Adds the tangents of float results that are not empty to `sums`.
 /// Errors: TraceError where the tree is not like the result.
 void add_tangents(const TreeRef& result, const TreeRef& tangent, std::vector<Array>& sums);
 

@@ -30,9 +30,10 @@ Array shuffled(Array key, Array x, int64_t axis) {
 // Which of n are drawn.
 Array drawn(const Array& key, int64_t n, const Shape& shape, const ChoiceOptions& options) {
   const int64_t draws = shape.elems();
-  if (n <= 0) fail_here("[random] choice from nothing");
+  if (n <= 0) fail_here("[random] expected at least one element to choose from, got none");
   if (!options.replace && draws > n)
-    fail_here("[random] choice of {} from {} without replacement", draws, n);
+    fail_here("[random] expected no more draws than there are without replacement, got {} of {}",
+              draws, n);
   if (!options.p) {
     if (options.replace) return randint(key, shape, 0, n);
     return reshape(slice(permutation(key, n), 0, 0, draws), shape.dims());
@@ -67,7 +68,7 @@ Array truncated_normal(const Operand& key, double low, double high, const Shape&
                        DType dtype) {
   const Site site(key.at);
   const Array k = check_key(key);
-  if (!is_float(dtype)) fail_here("[random] {} is no float dtype", dtype_name(dtype));
+  if (!is_float(dtype)) fail_here("[random] expected a float dtype, got {}", dtype_name(dtype));
   return run_as_one("truncated_normal", [&] {
     const auto edge = [&](double x) { return scalar_constant(x, dtype); };
     const double root = rounded_to(std::numbers::sqrt2, dtype);
@@ -125,7 +126,8 @@ Array rademacher(const Operand& key, const Shape& shape, DType dtype) {
 Array randint(const Operand& key, const Shape& shape, int64_t low, int64_t high, DType dtype) {
   const Site site(key.at);
   const Array k = check_key(key);
-  if (!is_integer(dtype)) fail_here("[random] {} is no integer dtype", dtype_name(dtype));
+  if (!is_integer(dtype))
+    fail_here("[random] expected an integer dtype, got {}", dtype_name(dtype));
   const int64_t least = min_int_value(dtype), most = max_int_value(dtype);
   // Narrow dtypes are drawn as i32, whose range the bounds then lie in.
   const DType drawn_as = dtype_bytes(dtype) < 4 ? DType::kI32 : dtype;
@@ -153,7 +155,8 @@ Array randint(const Operand& key, const Shape& shape, const Array& low, const Ar
               DType dtype) {
   const Site site(key.at);
   const Array k = check_key(key);
-  if (!is_integer(dtype)) fail_here("[random] {} is no integer dtype", dtype_name(dtype));
+  if (!is_integer(dtype))
+    fail_here("[random] expected an integer dtype, got {}", dtype_name(dtype));
   for (const Array* bound : {&low, &high})
     if (!is_integer(bound->dtype()))
       fail_here("[random] a bound of randint must be of integers, got {}", to_string(bound->type()));
@@ -218,8 +221,9 @@ Array choice(const Operand& key, const Array& x, const Shape& shape, const Choic
   return run_as_one("choice", [&] {
     if (!options.replace && !options.p && x.rank() > 0) {
       if (shape.elems() > x.shape()[axis])
-        fail_here("[random] choice of {} from {} without replacement", shape.elems(),
-                  x.shape()[axis]);
+        fail_here(
+            "[random] expected no more draws than there are without replacement, got {} of {}",
+            shape.elems(), x.shape()[axis]);
       Dims dims = x.shape().dims();
       dims.erase(dims.begin() + axis);
       dims.insert(dims.begin() + axis, shape.begin(), shape.end());

@@ -28,7 +28,8 @@ int64_t place_within(const char* name, int64_t place, int64_t n, int64_t limit) 
 Array padded_to_rank(const Array& values, const Array& x) {
   Dims dims = values.shape().dims();
   if (static_cast<int>(dims.size()) > x.rank())
-    fail_here("[insert] values {} into {}", to_string(values.type()), to_string(x.type()));
+    fail_here("[insert] expected values of no more axes than the array, got {} for {}",
+              to_string(values.type()), to_string(x.type()));
   dims.insert(dims.begin(), static_cast<size_t>(x.rank()) - dims.size(), 1);
   return reshape(values, dims);
 }

@@ -43,7 +43,8 @@ Parsed split_spec(std::string_view spec, size_t n_operands) {
     start = comma + 1;
   }
   if (parsed.inputs.size() != n_operands)
-    malformed(spec, fmt::format("{} terms for {} operands", parsed.inputs.size(), n_operands));
+    malformed(spec, fmt::format("expected a term for each operand, got {} for {}",
+                                parsed.inputs.size(), n_operands));
   if (arrow != std::string::npos) {
     parsed.output = text.substr(arrow + 2);
     return parsed;
@@ -68,7 +69,7 @@ std::string expand(std::string_view spec, const std::string& term, int n, int mo
     } else if (std::isalpha(static_cast<unsigned char>(term[i]))) {
       letters += term[i];
     } else {
-      malformed(spec, fmt::format("'{}' is no letter", term[i]));
+      malformed(spec, fmt::format("expected letters, got '{}'", term[i]));
     }
   }
   return letters;

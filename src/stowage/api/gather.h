@@ -11,7 +11,7 @@ namespace stow {
 // Both move windows between an operand and an array with one window an index vector. Index vectors
 // are the last axis of the indices, of any integer dtype; negative numbers are out of range.
 
-/// What is done with a window that does not lie wholly within the operand.
+/// The treatment of a window that does not lie wholly within the operand.
 enum class GatherScatterMode : uint8_t {
   kFillOrDrop,       ///< It is filled with one value where it is read, dropped where written.
   kClip,             ///< It is moved to the nearest place within.

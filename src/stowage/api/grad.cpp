@@ -266,8 +266,10 @@ void replace_selected(const TreeRef& tree, const std::map<std::string, Array>& r
 }
 
 void check_jacobian(const char* what, const Array& x, const Array& y) {
-  if (!is_float(x.dtype())) fail_here("[{}] the argument {} is no float", what, to_string(x.type()));
-  if (!is_float(y.dtype())) fail_here("[{}] the result {} is no float", what, to_string(y.type()));
+  if (!is_float(x.dtype()))
+    fail_here("[{}] expected a float as argument, got {}", what, to_string(x.type()));
+  if (!is_float(y.dtype()))
+    fail_here("[{}] expected a float as result, got {}", what, to_string(y.type()));
 }
 
 Array jacobian_of(const Array& x, const Array& y, const std::function<Array(const Array&)>& row) {
@@ -311,7 +313,8 @@ Derivative differentiate(const GradRequest& request, const TreeRef& arguments,
         spec.wrt.push_back(static_cast<int>(i));
       else if (!request.options.allow_int && has_float(types))
         fail_here(
-            "[{}] argument '{}' of type {} is no float; leave it out (grad_by_path, argnums) or "
+            "[{}] expected a float as argument '{}', got {}; leave it out (grad_by_path, argnums) "
+            "or "
             "set allow_int, which gives it zeros",
             request.what, paths[i], to_string(types[i]));
     }

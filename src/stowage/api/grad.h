@@ -21,7 +21,7 @@ struct GradOptions {
   bool on_device = false;
 };
 
-/// What a type-erased derivative of a loss is asked and answers.
+/// The request for a type-erased derivative of a loss, and its answer.
 struct GradRequest {
   const char* what;          ///< "grad", for errors.
   std::vector<int> argnums;  ///< Arguments to differentiate by, in the order of the gradients.
@@ -30,12 +30,13 @@ struct GradRequest {
   /// Finds the loss in the result where that has an auxiliary part, too; else the result is the loss.
   TreeRef (*loss)(const TreeRef& result) = nullptr;
 };
+/// The value of a function and its gradients, leaf by leaf.
 struct Derivative {
   std::vector<Array> outputs;    ///< Leaves of what the function returned.
   std::vector<Array> gradients;  ///< Of the leaves of the arguments asked for, by argnum.
-  OwnedTree result;              ///< What it returned; the leaves are of the inner trace.
+  OwnedTree result;              ///< Of the function; the leaves are of the inner trace.
 };
-/// `arguments` is the tuple of them.
+/// Runs the function and its derivative. `arguments`: the tuple of them.
 Derivative differentiate(const GradRequest& request, const TreeRef& arguments,
                          const LeafFunction& function);
 
@@ -69,9 +70,11 @@ std::vector<Array> pull_back_leaves(const Linearized& linearized, std::span<cons
 std::span<const Array> residuals_of(const Linearized& linearized);
 /// True if output i depends on the arguments.
 bool depends_on_arguments(const Linearized& linearized, size_t i);
+/// The leaves at or below these paths, by path. Errors: TraceError for a path that the tree has not.
 std::map<std::string, Array> selected_leaves(const TreeRef& tree,
                                              const std::vector<std::string>& paths,
                                              SourceLocation at);
+/// Puts leaves back at their paths.
 void replace_selected(const TreeRef& tree, const std::map<std::string, Array>& leaves,
                       SourceLocation at);
 /// Throws TraceError where one is no float.
@@ -97,7 +100,7 @@ struct Argnums {
 template <>
 struct Argnums<> : Argnums<0> {};
 
-// Of what a function that returns pair(result, aux) returned.
+// The two parts of a result pair(result, aux).
 template <typename Pair>
 TreeRef result_of(const TreeRef& result) {
   return tree_ref(static_cast<const Pair*>(result.tree)->first);
@@ -112,7 +115,7 @@ constexpr void check_pair() {
                             "any tree of arrays");
 }
 
-// What a function whose Jacobian is asked for returns.
+// The result of a function whose Jacobian is asked for.
 template <typename F, typename... Args>
 Array one_array(F& function, const Args&... args) {
   static_assert(std::is_invocable_v<F&, const Args&...>,

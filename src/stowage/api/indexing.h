@@ -27,12 +27,12 @@ struct AlongAxis {
   Dims vectors;  ///< The shape of the indices as index vectors.
 };
 
-/// What IndexMode::kFill reads out of range.
+/// The value that IndexMode::kFill reads out of range.
 ScalarValue out_of_range_value(DType dtype);
 
 /// Index vectors moved so that the window of each lies wholly within x, which the parameters fit.
 Array starts_within(const Array& indices, const Array& x, const GatherParams& p);
-/// What gather read by these index vectors, with `value` in each window that does not lie wholly
+/// The result of gather by these index vectors, with `value` in each window that does not lie wholly
 /// within x.
 Array filled_outside(const Array& read, const Array& indices, const Array& x, const GatherParams& p,
                      const ScalarValue& value);

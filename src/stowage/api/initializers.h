@@ -13,7 +13,7 @@ namespace stow::initializers {
 /// Errors: TraceError if the key is none, or the shape does not fit.
 class Initializer {
  public:
-  /// What makes the array.
+  /// The function that makes the array.
   using Function = std::function<Array(const Array& key, const Shape& shape, DType dtype)>;
   Initializer(Function make, DType dtype) : make_(std::move(make)), dtype_(dtype) {}
   /// The array, of the initializer's own dtype unless another is given.

@@ -22,15 +22,15 @@ struct JitOptions {
   /// Arguments, by number, whose arrays may be overwritten; they cannot be used after a call. One
   /// whose result lies in another memory is kept, with a warning in the log.
   std::vector<int> donate_argnums = {};
-  /// Where arguments must lie, by path: "0" is the first argument, "0/w1" a part of it. One that lies
+  /// Shardings of arguments, by path: "0" is the first argument, "0/w1" a part of it. One that lies
   /// in another memory is an error, as in JAX.
   ShardingsByPath in_shardings = {};
-  /// Where results lie, by their path in the result ("" is all of it). A stack that a scan makes is
+  /// Shardings of results, by their path in the result ("" is all of it). A stack that a scan makes is
   /// written there slice by slice.
   ShardingsByPath out_shardings = {};
   /// Over a mesh: if true, a note of the sharding_report is an error that names its bytes and source.
   bool strict_sharding = false;
-  /// What errors and reports call the function.
+  /// The name of the function in errors and reports.
   std::string name = "jit";
   /// Passes and dumps; its `donated` is filled in from donate_argnums.
   CompileOptions compile = {};
@@ -51,7 +51,7 @@ struct CapturedArray {
   std::string made;  ///< Where, if known.
 };
 
-/// What jit keeps for one structure and types of arguments.
+/// An entry of jit's cache, for one structure and types of arguments.
 struct JitEntry {
   std::string name, key;
   SourceLocation at;  ///< Of the call of jit().
@@ -64,7 +64,7 @@ struct JitEntry {
   std::vector<std::string> input_mesh_keys;                      ///< mesh_key() of each leaf when traced.
   std::shared_ptr<MeshArguments> mesh_arguments;                 ///< Arguments that lie whole; made when first needed.
   std::vector<ArrayType> output_types;
-  std::vector<std::shared_ptr<const Sharding>> output_shardings;  ///< Where results lie; null: wherever they are made.
+  std::vector<std::shared_ptr<const Sharding>> output_shardings;  ///< Of results; null: where they are made.
   OwnedTree result;                                    ///< Its leaves are empty.
   std::shared_ptr<const sharding::Mesh> mesh;          ///< The mesh that it runs over; null: one device.
   std::unordered_map<const Executable*, std::shared_ptr<MeshRunner>> mesh_runners;  ///< By program.
@@ -165,7 +165,7 @@ class Compiled {
       : entry_(std::move(entry)), executable_(std::move(executable)) {}
   /// Exact, without running.
   const MemoryAnalysis& memory_analysis() const { return executable_->memory_analysis(); }
-  /// What of it stays whole or passes through a larger form, and what its positions send.
+  /// Values that stay whole or pass through a larger form, and the bytes that its positions send.
   ShardingReport sharding_report() const { return sharding_report_of(*executable_); }
   const Executable& executable() const { return *executable_; }  ///< The program itself.
   const std::vector<std::string>& input_names() const { return entry_->input_names; }  ///< By path.
@@ -233,7 +233,7 @@ Compiled<R> Lowered<R>::compile(CompileOptions options) const {
   return {entry_, compile_for_default_device(std::as_const(*entry_), std::move(options))};
 }
 
-/// What jit() returns. Copies share the cache. Used by one thread at a time.
+/// The result of jit(). Copies share the cache. Used by one thread at a time.
 template <typename F>
 class Jitted {
  public:

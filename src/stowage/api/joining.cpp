@@ -93,7 +93,7 @@ std::vector<Array> array_split(const Operand& x, int n, int axis) {
   const Array a = to_array(x);
   const int64_t extent =
       a.shape()[static_cast<int>(check_axis("array_split", axis, a.rank(), a.type()))];
-  if (n <= 0) fail_here("[array_split] into {} parts", n);
+  if (n <= 0) fail_here("[array_split] expected at least 1 part, got {}", n);
   Dims indices;
   for (int64_t i = 1; i < n; ++i) indices.push_back(extent / n * i + std::min(i, extent % n));
   return split_at(a, indices, axis);
@@ -128,7 +128,7 @@ Array tile(const Operand& x, const Dims& repetitions) {
   Array a = to_array(x);
   Dims shape = a.shape().dims(), n = repetitions;
   for (const int64_t times : n)
-    if (times < 0) fail_here("[tile] {} times", times);
+    if (times < 0) fail_here("[tile] expected repetitions of 0 or more, got {}", times);
   shape.insert(shape.begin(), std::max<int64_t>(0, std::ssize(n) - std::ssize(shape)), 1);
   n.insert(n.begin(), std::max<int64_t>(0, std::ssize(shape) - std::ssize(n)), 1);
   Dims split_dims, wide, joined;
@@ -144,7 +144,7 @@ Array repeat(const Operand& x, int64_t n, std::optional<int> axis) {
   const Site site(x.at);
   const Array a = axis ? to_array(x) : ravel(x);
   const int64_t i = check_axis("repeat", axis.value_or(0), a.rank(), a.type());
-  if (n < 0) fail_here("[repeat] {} times", n);
+  if (n < 0) fail_here("[repeat] expected repetitions of 0 or more, got {}", n);
   Dims wide = a.shape().dims(), joined = wide;
   wide.insert(wide.begin() + i + 1, n);
   joined[static_cast<size_t>(i)] *= n;
@@ -156,10 +156,11 @@ Array repeat(const Operand& x, const Dims& counts, std::optional<int> axis) {
   const Array a = axis ? to_array(x) : ravel(x);
   const auto i = static_cast<int>(check_axis("repeat", axis.value_or(0), a.rank(), a.type()));
   if (static_cast<int64_t>(counts.size()) != a.shape()[i])
-    fail_here("[repeat] {} counts for axis {} of {}", counts.size(), i, to_string(a.type()));
+    fail_here("[repeat] expected a count for each element, got {} for axis {} of {}", counts.size(),
+              i, to_string(a.type()));
   std::vector<int64_t> sources;
   for (size_t k = 0; k < counts.size(); ++k) {
-    if (counts[k] < 0) fail_here("[repeat] {} times", counts[k]);
+    if (counts[k] < 0) fail_here("[repeat] expected repetitions of 0 or more, got {}", counts[k]);
     sources.insert(sources.end(), static_cast<size_t>(counts[k]), static_cast<int64_t>(k));
   }
   return sources.empty() ? slice(a, i, 0, 0) : picked(a, i, sources);
@@ -174,7 +175,8 @@ Array roll(const Operand& x, int64_t shift) {
 Array roll(const Operand& x, const Dims& shifts, const Dims& axes) {
   const Site site(x.at);
   if (shifts.size() != axes.size())
-    fail_here("[roll] {} shifts along {} axes", shifts.size(), axes.size());
+    fail_here("[roll] expected a shift for each axis, got {} for {} axes", shifts.size(),
+              axes.size());
   Array a = to_array(x);
   for (size_t i = 0; i < axes.size(); ++i) a = roll(a, shifts[i], static_cast<int>(axes[i]));
   return a;

@@ -27,11 +27,11 @@ void check_linear_types(const Linearization& transpose, const TreeRef& arguments
   const std::vector<std::string> of = paths_of(arguments), to = paths_of(transpose.result.ref);
   for (size_t i = 0; i < of.size(); ++i)
     if (!is_float(transpose.argument_types[i].dtype()))
-      fail_here("[linear_transpose] argument '{}' is {}, which is no float", of[i],
+      fail_here("[linear_transpose] expected a float as argument '{}', got {}", of[i],
                 to_string(transpose.argument_types[i].type()));
   for (size_t i = 0; i < to.size(); ++i)
     if (!is_float(transpose.output_types[i].dtype()))
-      fail_here("[linear_transpose] the function returns {}{}, which is no float",
+      fail_here("[linear_transpose] expected floats as results, got {}{}",
                 to_string(transpose.output_types[i].type()),
                 to[i].empty() ? "" : " at '" + to[i] + "'");
 }

@@ -98,7 +98,7 @@ Array matmul(const Operand& x, const Operand& y, std::optional<DType> out) {
   const Site site(x.at);
   auto [a, b] = promoted(x, y);
   if (a.rank() == 0 || b.rank() == 0)
-    fail_here("[matmul] a scalar is no matrix: {} and {}; use *", to_string(a.type()),
+    fail_here("[matmul] expected matrices, got a scalar: {} and {}; use *", to_string(a.type()),
               to_string(b.type()));
   const int64_t k = b.rank() == 1 ? b.dim(0) : b.dim(-2);
   if (a.dim(-1) != k)
@@ -140,8 +140,8 @@ Array tensordot(const Operand& x, const Operand& y, const Dims& a_axes, const Di
   const Site site(x.at);
   const auto [a, b] = promoted(x, y);
   if (a_axes.size() != b_axes.size())
-    fail_here("[tensordot] {} axes of the first and {} of the second", a_axes.size(),
-              b_axes.size());
+    fail_here("[tensordot] expected as many axes of each, got {} of the first and {} of the second",
+              a_axes.size(), b_axes.size());
   DotParams p;
   for (int64_t axis : a_axes)
     p.lhs_contract.push_back(check_axis("tensordot", axis, a.rank(), a.type()));

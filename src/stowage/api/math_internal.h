@@ -27,7 +27,7 @@ Array to_float_array(const Operand& x);
 WeakDType float_dtype(const Operand& a, const Operand& b);
 /// The largest finite number of a float dtype.
 double largest_float(DType dtype);
-/// What takes no part in a maximum (largest), or in a minimum, of that dtype.
+/// The value that changes no maximum (largest), or no minimum, of that dtype.
 ScalarValue neutral_value(bool largest, DType dtype);
 Array convert_to(const Array& x, DType dtype);
 /// f64 as it is, anything else as f32.

@@ -49,7 +49,7 @@ requires(!std::convertible_to<const T&, Operand> && is_tree<T>()) T
     device_put(const T& tree, const Sharding& to, const PlacementOptions& options = {}, STOW_AT) {
   return tree_unflatten(tree, device_put_leaves(tree_ref(tree), to, options, at));
 }
-/// Where an array lies: what it was put to, or else whole on its device in the memory of its type.
+/// The sharding of an array: as it was put, or else whole on its device in the memory of its type.
 /// An operation's result remembers no mesh; a move, and what out_shardings says, does.
 /// Errors: TraceError on an empty one.
 Sharding sharding_of(const Array& x);

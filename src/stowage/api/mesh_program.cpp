@@ -1,7 +1,6 @@
 #include "stowage/api/mesh_program.h"
 
 #include <algorithm>
-#include <exception>
 #include <map>
 #include <mutex>
 
@@ -14,8 +13,8 @@
 #include "stowage/api/shards.h"
 #include "stowage/api/trace.h"
 #include "stowage/ir/utilities.h"
+#include "stowage/runtime/comm/run_together.h"
 #include "stowage/runtime/comm/world.h"
-#include "stowage/runtime/streams.h"
 #include "stowage/runtime/target.h"
 #include "stowage/session/plan_fact.h"
 
@@ -290,41 +289,19 @@ std::vector<Array> MeshRunner::run(std::span<const Array> arguments,
     for (size_t i = 0; i < local_.size(); ++i) buffers[i].push_back(parts[i].buffer);
   }
   std::vector<std::vector<DeviceBufferPtr>> outputs(local_.size());
-  std::vector<std::exception_ptr> errors(local_.size());
-  {
+  try {
     // Programs over meshes run one after another, in one order on every device.
     const std::lock_guard lock(processes()->collectives_mutex());
     check_alike();
     connect();
-    std::vector<uint64_t> tickets;
-    for (size_t i = 0; i < local_.size(); ++i)
-      tickets.push_back(local_[i].device->worker().start([&, i] {
-        const Position& p = local_[i];
-        try {
-          outputs[i] = p.program->run(*p.device, buffers[i], nullptr, &p.at);
-        } catch (const std::exception& error) {
-          errors[i] = std::current_exception();
-          p.at.communicator->abort(fmt::format("{}: {}", p.device->name(), error.what()));
-        }
-      }));
-    for (size_t i = 0; i < local_.size(); ++i) local_[i].device->worker().wait(tickets[i]);
-  }
-  std::exception_ptr first;
-  for (const std::exception_ptr& error : errors) {
-    if (!error) continue;
-    if (!first) first = error;
-    try {
-      std::rethrow_exception(error);
-    } catch (const comm::CommunicationError&) {
-      // The others say why it was left.
-    } catch (...) {
-      first = error;
-      break;
-    }
-  }
-  if (first) {
+    std::vector<comm::Participant> participants;
+    for (const Position& p : local_) participants.push_back({p.device.get(), p.at.communicator});
+    comm::run_together(participants, [&](size_t i) {
+      outputs[i] = local_[i].program->run(*local_[i].device, buffers[i], nullptr, &local_[i].at);
+    });
+  } catch (...) {
     if (ranks_) ranks_->reset();
-    std::rethrow_exception(first);
+    throw;
   }
   std::vector<Array> results;
   for (size_t o = 0; o < types.size(); ++o) {

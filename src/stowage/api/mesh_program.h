@@ -62,7 +62,7 @@ runtime::TargetPtr target_of(const sharding::Mesh& mesh);
 /// captured one from the first, while the array lives. Arguments that are new in each call are not kept.
 class MeshArguments {
  public:
-  /// What a call is made with, by input. Shorter lists say nothing about the rest.
+  /// The arguments of a call, by input. Shorter lists say nothing about the rest.
   struct Inputs {
     std::span<const Array> arrays;
     std::span<const std::shared_ptr<const Sharding>> lies;

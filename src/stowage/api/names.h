@@ -1,4 +1,4 @@
-// Further names of jax.numpy, jax.lax and jax.ops: what a few lines of other functions say.
+// Further names of jax.numpy, jax.lax and jax.ops, each a few lines of other functions.
 // Not new operations; those they are made of are in math.h, shaping.h, reduce.h and linalg.h.
 #pragma once
 
@@ -54,12 +54,12 @@ Array ldexp(const Operand& x, const Operand& n);
 std::pair<Array, Array> frexp(const Operand& x);
 /// x - trunc(x) and trunc(x), as in JAX: of infinities the first is NaN.
 std::pair<Array, Array> modf(const Operand& x);
-Array isposinf(const Operand& x);  ///< Whether it is infinity.
-Array isneginf(const Operand& x);  ///< Whether it is minus infinity.
-/// Whether all are isclose.
+Array isposinf(const Operand& x);  ///< True where it is infinity.
+Array isneginf(const Operand& x);  ///< True where it is minus infinity.
+/// True if all are isclose.
 Array allclose(const Operand& a, const Operand& b, double rtol = 1e-5, double atol = 1e-8,
                bool equal_nan = false);
-/// Whether the shapes and all elements are equal.
+/// True if the shapes and all elements are equal.
 Array array_equal(const Operand& a, const Operand& b, bool equal_nan = false);
 Array array_equiv(const Operand& a,
                   const Operand& b);  ///< The same once broadcast, if they can be.

@@ -284,7 +284,8 @@ Array select(const std::vector<Array>& conditions, const std::vector<Array>& cho
              const Operand& otherwise, SourceLocation at) {
   const Site site(at);
   if (conditions.empty() || conditions.size() != choices.size())
-    fail_here("[select] {} conditions and {} choices", conditions.size(), choices.size());
+    fail_here("[select] expected as many conditions as choices, at least one, got {} and {}",
+              conditions.size(), choices.size());
   WeakDType dtype = otherwise.dtype();
   for (const Array& choice : choices) dtype = promote(dtype, Operand(choice).dtype());
   return run_as_one("select", [&] {

@@ -49,9 +49,10 @@ Array segments(const char* name, const Operand& x, const Operand& ids, int64_t n
   const Array a = to_array(x), given = to_indices(name, "ids", ids);
   const Dims& whole = a.shape().dims();
   const Dims& lead = given.shape().dims();
-  if (n < 0) fail_here("[{}] {} segments", name, n);
+  if (n < 0) fail_here("[{}] expected a number of segments of 0 or more, got {}", name, n);
   if (lead.size() > whole.size() || !std::equal(lead.begin(), lead.end(), whole.begin()))
-    fail_here("[{}] ids {} for {}", name, to_string(given.type()), to_string(a.type()));
+    fail_here("[{}] expected ids of the leading axes of the array, got {} for {}", name,
+              to_string(given.type()), to_string(a.type()));
   Dims dims = {n};
   dims.insert(dims.end(), whole.begin() + given.rank(), whole.end());
   return run_as_one(name, [&] {
@@ -126,7 +127,7 @@ Array vander(const Operand& x, std::optional<int64_t> n, bool increasing) {
   const Array a = to_array(x);
   if (a.rank() != 1) fail_here("[vander] takes a vector, got {}", to_string(a.type()));
   const int64_t count = n.value_or(a.dim(0));
-  if (count < 0) fail_here("[vander] {} powers", count);
+  if (count < 0) fail_here("[vander] expected a number of powers of 0 or more, got {}", count);
   return run_as_one("vander", [&] {
     const Array rising = iota({count}, 0, a.dtype());
     const Array powers = increasing ? rising : flip(rising);
@@ -167,11 +168,14 @@ Array put_along_axis(const Operand& x, const Operand& indices, const Operand& va
   const Array a = to_array(x), given = to_indices("put_along_axis", "indices", indices);
   const auto along = check_axis("put_along_axis", axis, a.rank(), a.type());
   if (given.rank() != a.rank())
-    fail_here("[put_along_axis] indices {} for {}", to_string(given.type()), to_string(a.type()));
+    fail_here("[put_along_axis] expected indices of as many axes as the array, got {} for {}",
+              to_string(given.type()), to_string(a.type()));
   for (int i = 0; i < a.rank(); ++i)
     if (i != along && given.shape()[i] != a.shape()[i] && given.shape()[i] != 1)
-      fail_here("[put_along_axis] indices {} for {}: axis {}", to_string(given.type()),
-                to_string(a.type()), i);
+      fail_here(
+          "[put_along_axis] expected indices that broadcast to the array, got {} for {}, which "
+          "differ in axis {}",
+          to_string(given.type()), to_string(a.type()), i);
   return run_as_one("put_along_axis", [&] {
     // Axes that are not indexed go along with the indices, whose extents may be 1.
     Dims dims = a.shape().dims();
@@ -387,7 +391,8 @@ Array vecdot(const Operand& a, const Operand& b, int axis) {
   const Site site(a.at);
   const Array x = moveaxis(a, axis, -1), y = moveaxis(b, axis, -1);
   if (x.dim(-1) != y.dim(-1))
-    fail_here("[vecdot] axis {} of {} and {}", axis, to_string(x.type()), to_string(y.type()));
+    fail_here("[vecdot] expected vectors of one extent along axis {}, got {} and {}", axis,
+              to_string(x.type()), to_string(y.type()));
   return run_as_one("vecdot", [&] {
     return squeeze(matmul(expand_dims(x, -2), expand_dims(y, -1)), {-1, -2});
   });
@@ -426,7 +431,9 @@ Array matrix_power(const Operand& x, int64_t n) {
   const Array a = to_array(x);
   if (a.rank() < 2 || a.dim(-1) != a.dim(-2))
     fail_here("[matrix_power] takes square matrices, got {}", to_string(a.type()));
-  if (n < 0) fail_here("[matrix_power] to the power {}: there is no inverse here", n);
+  if (n < 0)
+    fail_here("[matrix_power] expected a power of 0 or more, as there is no inverse here, got {}",
+              n);
   return run_as_one("matrix_power", [&] {
     if (n == 0) return broadcast_to(eye(a.dim(-1), {}, a.dtype()), a.shape());
     std::optional<Array> result;

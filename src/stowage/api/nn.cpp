@@ -141,7 +141,7 @@ Array one_hot(const Operand& indices, int64_t n, DType dtype, int axis) {
   const bool floats = is_float(indices.dtype().dtype);
   const Array i = floats ? to_array(indices) : to_indices("one_hot", "indices", indices);
   const auto at = static_cast<int>(check_axis("one_hot", axis, i.rank() + 1, i.type()));
-  if (n < 0) fail_here("[one_hot] {} classes", n);
+  if (n < 0) fail_here("[one_hot] expected a number of classes of 0 or more, got {}", n);
   return run_as_one("one_hot", [&] {
     const Array spread = expand_dims(i, at);
     Dims counted(static_cast<size_t>(spread.rank()), 1);

@@ -50,7 +50,7 @@ Array softplus(const Operand& x);
 Array softmax(const Operand& x, const Axes& axes = -1);
 /// The logarithm of softmax. Stable.
 Array log_softmax(const Operand& x, const Axes& axes = -1);
-/// Of what is true in `where` (bool, broadcasts to x) alone; elsewhere 0.
+/// The softmax of the elements for which `where` (bool, broadcasts to x) is true; 0 for the others.
 Array softmax(const Operand& x, const Axes& axes, const Array& where);
 /// Likewise; elsewhere -inf.
 Array log_softmax(const Operand& x, const Axes& axes, const Array& where);

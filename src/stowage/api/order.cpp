@@ -67,7 +67,7 @@ Array diff(const Operand& x, int axis, int n) {
   const Site site(x.at);
   const Array a = to_array(x);
   const auto i = static_cast<int>(check_axis("diff", axis, a.rank(), a.type()));
-  if (n < 0) fail_here("[diff] n is {}", n);
+  if (n < 0) fail_here("[diff] expected an n of 0 or more, got {}", n);
   return run_as_one("diff", [&] {
     Array result = a;
     for (int k = 0; k < n; ++k) {
@@ -121,7 +121,8 @@ int64_t check_alike(const char* name, const std::vector<Array>& operands, int ax
   if (operands.empty()) fail_here("[{}] nothing to sort", name);
   for (const Array& a : operands)
     if (!(a.shape() == operands[0].shape()))
-      fail_here("[{}] {} beside {}", name, to_string(a.type()), to_string(operands[0].type()));
+      fail_here("[{}] expected operands of one shape, got {} beside {}", name, to_string(a.type()),
+                to_string(operands[0].type()));
   return check_axis(name, axis, operands[0].rank(), operands[0].type());
 }
 
@@ -132,7 +133,9 @@ std::vector<Array> sort(const std::vector<Array>& operands, int axis, int n_keys
   const Site site(at);
   const int64_t i = check_alike("sort", operands, axis);
   if (n_keys < 1 || n_keys > static_cast<int>(operands.size()))
-    fail_here("[sort] {} keys of {} operands", n_keys, operands.size());
+    fail_here(
+        "[sort] expected at least 1 key and no more than operands, got {} keys of {} operands",
+        n_keys, operands.size());
   if (n_keys == 1) return record(OpKind::kSort, AxisParams{i, false}, operands);
   return traced_or_run("sort", [&] {
     const Array order = order_by(std::span(operands).first(static_cast<size_t>(n_keys)), i);
@@ -267,7 +270,7 @@ Array searchsorted(const Operand& sorted, const Operand& values, bool right) {
   const Site site(sorted.at);
   const WeakDType dtype = promote(sorted.dtype(), values.dtype());
   const Array s = to_array(sorted, dtype), v = to_array(values, dtype);
-  if (s.rank() != 1) fail_here("[searchsorted] a vector is needed, got {}", to_string(s.type()));
+  if (s.rank() != 1) fail_here("[searchsorted] expected a vector, got {}", to_string(s.type()));
   return run_as_one("searchsorted", [&] {
     // Binary search, a halving at a time for all values: `place` elements lie below for certain, and
     // fewer than 2 * step more do. NaN is the largest number.

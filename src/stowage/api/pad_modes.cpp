@@ -80,7 +80,7 @@ void check_pad(const Array& a, const std::vector<PadWidth>& widths, PadMode mode
   if (mode == PadMode::kLinearRamp && !is_float(a.dtype()))
     fail_here("[pad] a linear ramp is of floats, got {}", to_string(a.type()));
   if (options.stat_length && *options.stat_length <= 0)
-    fail_here("[pad] stat_length is {}", *options.stat_length);
+    fail_here("[pad] expected a stat_length of 1 or more, got {}", *options.stat_length);
   for (const auto [before, after] : widths)
     if (before < 0 || after < 0)
       fail_here("[pad] negative width ({}, {}); pad_general takes those", before, after);

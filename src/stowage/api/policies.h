@@ -11,7 +11,7 @@
 
 namespace stow {
 
-// What policies of one's own are made of.
+// The parts that policies of one's own are made of.
 using ir::Mark;
 using ir::OpKind;
 using ir::PolicyAnswer;
@@ -34,7 +34,7 @@ ir::PolicyPtr offload_dot_with_no_batch_dims(MemoryKind destination = MemoryKind
 ir::PolicyPtr save_only_these_names(std::vector<std::string> names);
 /// Keeps named values with any other name.
 ir::PolicyPtr save_any_names_but_these(std::vector<std::string> names);
-/// Keeps everything but the values of these names, and what holds the same data: what was named, and
+/// Keeps everything but the values of these names and arrays of the same data: the value named, and
 /// its reshapes, transposes and reversals.
 ir::PolicyPtr save_anything_except_these_names(std::vector<std::string> names);
 /// Keeps the values named in `saved`, moves those named in `offloaded` to `destination`.

@@ -67,7 +67,7 @@ requires(std::convertible_to<const Arrays&, Array>&&...) void debug_print(
 
 namespace stow::print_detail {
 
-// What has a to_string and takes no format specification.
+// A value that has a to_string and takes no format specification.
 struct Plain {
   constexpr auto parse(fmt::format_parse_context& context) { return context.begin(); }
   template <typename FormatContext>

@@ -64,7 +64,7 @@ class Processes {
   mutable std::mutex collectives_;
 };
 
-/// What this thread takes part in: what a guard below says, else what the process has joined.
+/// The processes that this thread is one of: of a guard below, else those that its process joined.
 std::shared_ptr<const Processes> processes();
 
 /// True if a device belongs to another process than this; cheaper than the above.

@@ -75,7 +75,7 @@ Array unit(const Array& key, const Shape& shape, DType dtype) {
       return convert_to(
           convert_to((bits(key, shape) & u32(0xffff)) >> u32(6), DType::kF32) / 1024.0, dtype);
     default:
-      fail_here("[random] {} is no float dtype", dtype_name(dtype));
+      fail_here("[random] expected a float dtype, got {}", dtype_name(dtype));
   }
 }
 
@@ -119,7 +119,9 @@ Array drawn_apart(const Operand& key, const Array& logits, int64_t axis, const S
   const int64_t n = logits.shape()[static_cast<int>(axis)];
   const int64_t lanes = n == 0 ? 1 : logits.size() / n;
   const int64_t draws = lanes == 0 ? 0 : shape.elems() / lanes;
-  if (draws > n) fail_here("[random] categorical draws {} of {} without replacement", draws, n);
+  if (draws > n)
+    fail_here("[random] expected no more draws than there are without replacement, got {} of {}",
+              draws, n);
   return run_as_one("categorical", [&] {
     const Array noisy = logits + gumbel(key, logits.shape(), logits.dtype());
     const Array last = moveaxis(noisy, static_cast<int>(axis), -1);
@@ -191,7 +193,7 @@ Array key(uint64_t seed) {
 
 Array split_array(const Operand& key, int64_t n) {
   const Site site(key.at);
-  if (n < 0) fail_here("[random] split into {} keys", n);
+  if (n < 0) fail_here("[random] expected a split into 0 keys or more, got {}", n);
   const Array k = check_key(key);
   return run_as_one("split", [&] {
     const Words w = words(k, {n});

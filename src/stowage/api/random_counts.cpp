@@ -141,7 +141,8 @@ Array poisson(const Operand& key, const Operand& lam, const std::optional<Shape>
               DType dtype) {
   const Site site(key.at);
   const Array k = check_key(key);
-  if (!is_integer(dtype)) fail_here("[random] {} is no integer dtype", dtype_name(dtype));
+  if (!is_integer(dtype))
+    fail_here("[random] expected an integer dtype, got {}", dtype_name(dtype));
   const Array rate =
       stop_gradient(spread("poisson", lam, shape_of("poisson", shape, {&lam}), DType::kF32));
   return run_as_one("poisson", [&] {
@@ -193,7 +194,8 @@ Array geometric(const Operand& key, const Operand& p, const std::optional<Shape>
                 DType dtype) {
   const Site site(key.at);
   const Array k = check_key(key);
-  if (!is_integer(dtype)) fail_here("[random] {} is no integer dtype", dtype_name(dtype));
+  if (!is_integer(dtype))
+    fail_here("[random] expected an integer dtype, got {}", dtype_name(dtype));
   const DType own = to_float_array(p).dtype();
   const Array chance = spread("geometric", p, shape_of("geometric", shape, {&p}), own);
   return run_as_one("geometric", [&] {

@@ -183,7 +183,7 @@ Array generalized_normal(const Operand& key, double p, const Shape& shape, DType
 Array ball(const Operand& key, int64_t d, double p, const Shape& shape, DType dtype) {
   const Site site(key.at);
   const Array k = check_key(key);
-  if (d < 0) fail_here("[random] a ball of {} dimensions", d);
+  if (d < 0) fail_here("[random] expected a ball of 0 dimensions or more, got {}", d);
   return run_as_one("ball", [&] {
     const auto keys = split(k);
     Dims dims = shape.dims();

@@ -1,4 +1,4 @@
-// What the distributions share.
+// Shared by the distributions.
 // Not public; see random.h.
 #pragma once
 
@@ -19,11 +19,11 @@ struct Keys {
 };
 /// split(key, n), one key an element.
 Keys split_keys(const Array& key, int64_t n);
-/// Number `i` of what each key would be split into.
+/// The i-th of the keys that each key would be split into.
 Keys child(const Keys& keys, uint32_t i);
-/// Where `condition`, those of `a`, else those of `b`.
+/// The keys of `a` where `condition` holds, else those of `b`.
 Keys where_keys(const Array& condition, const Keys& a, const Keys& b);
-/// What uniform and normal give of each key for shape (). Types: f32 or f64.
+/// One draw of uniform and normal for each key, as for shape (). Types: f32 or f64.
 Array uniform_each(const Keys& keys, DType dtype);
 Array normal_each(const Keys& keys, DType dtype);
 

@@ -16,7 +16,7 @@ Shape shape_of(const char* name, const std::optional<Shape>& shape,
 }
 
 Array spread(const char* name, const Operand& x, const Shape& shape, DType dtype) {
-  if (!is_float(dtype)) fail_here("[random] {} is no float dtype", dtype_name(dtype));
+  if (!is_float(dtype)) fail_here("[random] expected a float dtype, got {}", dtype_name(dtype));
   const Array a = to_array(x, {dtype, false});
   if (!(broadcast_shapes(name, a.type(), {dtype, shape}) == shape))
     fail_here("[random] {} of shape ({}) with a parameter {}", name, to_string(shape),

@@ -11,7 +11,7 @@ namespace stow {
 // sums of f16 and bf16 are in f32 and rounded once.
 // Errors: TraceError for an axis out of range or given twice.
 
-/// What a reduction may be given beside axes; each function says what it takes.
+/// Options of a reduction beside axes; each function says what it takes.
 struct ReduceOptions {
   bool keepdims = false;
   /// Bool, of a shape that broadcasts to x's: what is not true there takes no part.
@@ -94,7 +94,7 @@ Array median(const Operand& x, const Axes& axes = {}, bool keepdims = false);  /
 /// The same of what is no NaN; NaN where there is nothing else.
 Array nanquantile(const Operand& x, double q, const Axes& axes = {}, bool keepdims = false);
 Array nanmedian(const Operand& x, const Axes& axes = {}, bool keepdims = false);  ///< The middle one.
-/// Where in the sorted vector `sorted` the values would go: before equal ones, or after (right).
+/// Places of the values in the sorted vector `sorted`: before equal ones, or after (right).
 /// A binary search, as many gathers as `sorted` halves; NaN is the largest number.
 Array searchsorted(const Operand& sorted, const Operand& values, bool right = false);
 /// How many elements differ from zero (i32).

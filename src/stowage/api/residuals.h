@@ -12,7 +12,7 @@ namespace stow {
 std::vector<SavedResidual> saved_residuals_of(const TreeRef& arguments,
                                               const LeafFunction& function, SourceLocation at);
 
-/// What the derivative of `function` by all float leaves of its arguments keeps for its backward
+/// The values that the derivative of `function` by all its float arguments keeps for its backward
 /// part, under the checkpoint policies within: arguments, captured arrays, then computed values in
 /// order. Nothing is run; the arguments may be abstract. What elementwise work gives back from
 /// other kept values is recomputed without being asked, and so not listed.

@@ -127,7 +127,8 @@ ScanResult run_scan(const ScanRequest& request) {
     params.length = scan_length(request, xs, params.in_axes, x_paths);
     params.reverse = request.options.reverse;
     params.unroll = request.options.unroll;
-    if (params.unroll < 0) fail_here("[scan] unroll is {}, not a count", params.unroll);
+    if (params.unroll < 0)
+      fail_here("[scan] expected an unroll of 0 or more, got {}", params.unroll);
 
     LoopBody loop{.what = "scan", .carry_paths = paths_of(request.init)};
     for (const std::string& p : loop.carry_paths)

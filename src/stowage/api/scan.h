@@ -39,7 +39,7 @@ struct ScanResult {
 };
 ScanResult run_scan(const ScanRequest& request);
 
-/// What scan returns for a body that returns R, from the leaves.
+/// The result of scan for a body that returns R, from the leaves.
 /// Errors: TraceError where the body returned a carry of another structure.
 template <typename R, typename Carry>
 auto scan_results(const Carry& carry, const ScanResult& result, SourceLocation at) {

@@ -77,7 +77,9 @@ Array arange(int64_t stop, DType dtype, SourceLocation at) {
 Array arange_of_floats(double start, double stop, double step, DType dtype, SourceLocation at) {
   const Site site(at);
   const double count = std::ceil((stop - start) / step);
-  if (!(std::abs(count) < 0x1p53)) fail_here("[arange] from {} to {} by {}", start, stop, step);
+  if (!(std::abs(count) < 0x1p53))
+    fail_here("[arange] expected fewer than 2^53 numbers, got those from {} to {} by {}", start,
+              stop, step);
   return run_as_one("arange", [&] {
     const auto n = static_cast<int64_t>(std::max(0.0, count));
     return astype(iota({n}, 0, DType::kF64) * step + start, dtype);
@@ -87,7 +89,7 @@ Array arange_of_floats(double start, double stop, double step, DType dtype, Sour
 Array linspace(double start, double stop, int64_t n, bool endpoint, DType dtype,
                SourceLocation at) {
   const Site site(at);
-  if (n < 0) fail_here("[linspace] {} numbers", n);
+  if (n < 0) fail_here("[linspace] expected 0 numbers or more, got {}", n);
   const int64_t steps = endpoint ? n - 1 : n;
   return run_as_one("linspace", [&] {
     const DType wide = dtype_bytes(dtype) == 8 ? DType::kF64 : DType::kF32;
@@ -107,7 +109,7 @@ std::vector<Array> meshgrid(const std::vector<Array>& vectors, bool ij, SourceLo
   const size_t rank = vectors.size();
   Dims extents;
   for (const Array& v : vectors) {
-    if (v.rank() > 1) fail_here("[meshgrid] vectors are needed, got {}", to_string(v.type()));
+    if (v.rank() > 1) fail_here("[meshgrid] expected vectors, got {}", to_string(v.type()));
     extents.push_back(v.size());
   }
   std::vector<size_t> axis(rank);
@@ -186,7 +188,8 @@ Array moveaxis(const Operand& x, const Dims& sources, const Dims& destinations) 
   const Dims from = check_axes("moveaxis", sources, a.type(), false);
   const Dims to = check_axes("moveaxis", destinations, a.type(), false);
   if (from.size() != to.size())
-    fail_here("[moveaxis] {} axes to {} places", from.size(), to.size());
+    fail_here("[moveaxis] expected a place for each axis, got {} axes and {} places", from.size(),
+              to.size());
   Dims order(static_cast<size_t>(a.rank()), -1);
   for (size_t i = 0; i < from.size(); ++i) order[static_cast<size_t>(to[i])] = from[i];
   int64_t next = 0;
@@ -314,8 +317,7 @@ Array diag(const Operand& x, int64_t k) {
   const Site site(x.at);
   const Array a = to_array(x);
   if (a.rank() == 2) return diagonal(a, k);
-  if (a.rank() != 1)
-    fail_here("[diag] a vector or a matrix is needed, got {}", to_string(a.type()));
+  if (a.rank() != 1) fail_here("[diag] expected a vector or a matrix, got {}", to_string(a.type()));
   return run_as_one("diag", [&] {
     const int64_t by = k < 0 ? -k : k;
     const Shape shape{a.size() + by, a.size() + by};

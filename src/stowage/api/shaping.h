@@ -126,7 +126,7 @@ struct PadWidth {
 };
 /// Pads with `value`, one width an axis (jnp.pad's mode "constant").
 Array pad(const Operand& x, const std::vector<PadWidth>& widths, const Operand& value = 0);
-/// What fills the places around an array, axis by axis, as in NumPy.
+/// The values of the places around an array, axis by axis, as in NumPy.
 enum class PadMode : uint8_t {
   kEdge,       ///< The nearest element.
   kReflect,    ///< The array mirrored at its edge element, which is not repeated.
@@ -158,7 +158,7 @@ Array dynamic_slice(const Operand& x, const std::vector<Array>& starts, const Di
 Array dynamic_update_slice(const Operand& x, const Operand& update,
                            const std::vector<Array>& starts);
 
-/// What an index out of range does, once negative ones have been counted from the end.
+/// The effect of an index out of range, once negative ones have been counted from the end.
 enum class IndexMode : uint8_t {
   kFill,  ///< Reads NaN, the smallest of a signed integer, the largest of an unsigned one, true.
   kClip,  ///< Counts as the nearest in range; in `take` any negative one as 0.
@@ -182,7 +182,7 @@ Array diag(const Operand& x, int64_t k = 0);
 /// Ones on and below the k-th diagonal of [n, m].
 Array tri(int64_t n, std::optional<int64_t> m = {}, int64_t k = 0, DType dtype = DType::kF32,
           STOW_AT);
-/// What lies on and below the k-th diagonal of the last two axes, else zero.
+/// The elements on and below the k-th diagonal of the last two axes, else zero.
 Array tril(const Operand& x, int64_t k = 0);
 /// On and above it.
 Array triu(const Operand& x, int64_t k = 0);

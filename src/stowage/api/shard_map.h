@@ -40,7 +40,7 @@ struct ShardMapOptions {
   std::vector<std::string> axis_names = {};
 };
 
-/// What shard_map() is asked.
+/// The arguments of a call of shard_map().
 struct ShardMapCall {
   /// Errors: TraceError for a specification that names an axis that the mesh has not, one twice, or one
   /// that axis_names leaves out; for axis_names that name such axes.

@@ -8,6 +8,7 @@
 
 #include "stowage/api/distributed.h"
 #include "stowage/api/trace.h"
+#include "stowage/core/axis_sharding.h"
 
 namespace stow {
 namespace {
@@ -31,22 +32,12 @@ MemoryKind memory_kind_of(std::string_view name) {
 
 Mesh::Mesh(std::vector<DevicePtr> devices, std::vector<int64_t> shape,
            std::vector<std::string> axis_names) {
-  if (shape.size() != axis_names.size())
-    fail_here("[mesh] {} extents and {} axis names", shape.size(), axis_names.size());
-  int64_t n = 1;
-  for (size_t i = 0; i < shape.size(); ++i) {
-    if (shape[i] < 1) fail_here("[mesh] axis '{}' has extent {}", axis_names[i], shape[i]);
-    // More than there can be devices is as wrong as any other number of them.
-    n = std::min<int64_t>(n, int64_t{1} << 31) * std::min<int64_t>(shape[i], int64_t{1} << 31);
-    if (axis_names[i].empty()) fail_here("[mesh] axis {} has no name", i);
-    if (std::find(axis_names.begin() + static_cast<std::ptrdiff_t>(i) + 1, axis_names.end(),
-                  axis_names[i]) != axis_names.end())
-      fail_here("[mesh] two axes are called '{}'", axis_names[i]);
-  }
-  of_ = std::make_shared<const Content>(
-      Content{std::move(devices), {std::move(axis_names), std::move(shape)}});
+  MeshShape grid{std::move(axis_names), std::move(shape)};
+  if (const auto fault = mesh_fault(grid)) fail_here("[mesh] {}", *fault);
+  const int64_t n = grid.size();
+  of_ = std::make_shared<const Content>(Content{std::move(devices), std::move(grid)});
   if (n != size())
-    fail_here("[mesh] {} is a grid of {} devices, {} given", to_string(*this), n, size());
+    fail_here("[mesh] expected {} devices for {}, got {}", n, to_string(*this), size());
   std::set<const Device*> seen;
   for (const DevicePtr& device : of_->devices) {
     if (!device) fail_here("[mesh] the device is null");

@@ -204,10 +204,11 @@ Array reduce_precision(const Operand& x, int exponent_bits, int mantissa_bits) {
   const Site site(x.at);
   const Array a = to_array(x);
   if (!is_float(a.dtype()))
-    fail_here("[reduce_precision] {} is no float", to_string(a.type()));
+    fail_here("[reduce_precision] expected a float, got {}", to_string(a.type()));
   if (exponent_bits < 1 || mantissa_bits < 0)
-    fail_here("[reduce_precision] {} bits of exponent and {} of mantissa", exponent_bits,
-              mantissa_bits);
+    fail_here(
+        "[reduce_precision] expected at least 1 bit of exponent and 0 of mantissa, got {} and {}",
+        exponent_bits, mantissa_bits);
   return run_as_one("reduce_precision", [&] {
     const auto round = [=](const Array& v) {
       return computed(v, [=](const Array& w) { return rounded_to(w, exponent_bits, mantissa_bits); });

@@ -1,4 +1,4 @@
-// What the files of special functions share.
+// Shared by the files of special functions.
 // Not public; see special.h.
 #pragma once
 

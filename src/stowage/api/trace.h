@@ -44,12 +44,12 @@ struct Storage {
   bool shares_buffer = false;  ///< Another array may hold a buffer of it, so it cannot be donated.
 };
 
-/// What the handles of an Array share.
+/// The content that the handles of an Array share.
 struct ArrayImpl {
   enum class State : uint8_t { kAbstract, kConcrete, kTraced };
   State state = State::kAbstract;
   ArrayType type;
-  std::shared_ptr<const Sharding> sharding;  ///< Where device_put has put it; null: it was not put anywhere.
+  std::shared_ptr<const Sharding> sharding;  ///< Of device_put; null: it was not put anywhere.
 
   std::shared_ptr<Storage> storage;  ///< Of a concrete one.
 

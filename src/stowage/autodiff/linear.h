@@ -1,4 +1,4 @@
-// What depends on what, and whether a transpose is one: for functions that are said to be linear.
+// Checks of functions that are said to be linear: which results depend on which arguments.
 // Not differentiation itself; that is reverse.h.
 #pragma once
 

@@ -9,7 +9,7 @@
 
 namespace stow {
 
-/// What to differentiate.
+/// The outputs and inputs of a differentiation.
 struct ReverseSpec {
   std::vector<int> wrt;      ///< Inputs whose gradients are wanted.
   std::vector<int> outputs;  ///< Outputs that have a cotangent.

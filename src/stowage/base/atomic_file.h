@@ -47,7 +47,7 @@ class AtomicFile {
   Result<void> write(std::span<const std::byte> bytes);
   /// Syncs the file, renames it (to `path` where given, in the same folder) and syncs the folder.
   Result<void> commit(const std::string& path = "");
-  /// Whether what is there is written to as it is.
+  /// True if the file that is there is written to as it is.
   bool in_place() const { return temporary_.empty(); }
 
  private:
@@ -71,7 +71,7 @@ Result<void> sync_directory(const std::string& path);
 /// A descriptor of the file, or -1 with errno set. It is closed on exec.
 int open_file(const std::string& path, int flags);
 
-/// What one call reads or writes at most: the kernel takes 2^31 - 4096 bytes.
+/// The most that one call reads or writes: the kernel takes 2^31 - 4096 bytes.
 inline constexpr size_t kMaxTransferBytes = size_t{1} << 30;
 
 /// Writes all bytes to a descriptor, whatever it takes per call. Errors: as system_failure.

@@ -35,7 +35,7 @@ Result<int64_t> parse_bytes(std::string_view text) {
                                                    {"gib", 1073741824.0},
                                                    {"tib", 1099511627776.0}}};
   const auto bad = [&](std::string_view why) {
-    return fail("'{}' is not a size: {} (write 64MiB, 1.5GB or a number of bytes)", text, why);
+    return fail("expected a size such as 64MiB, 1.5GB or a number of bytes, got '{}': {}", text, why);
   };
   double number = 0;
   const auto [end, code] =
@@ -57,7 +57,7 @@ Result<int64_t> parse_bytes(std::string_view text) {
     if (u.bytes == 1 && ec == std::errc() && last == end) return exact;
     return static_cast<int64_t>(bytes);
   }
-  return bad(fmt::format("'{}' is no unit", unit));
+  return bad(fmt::format("'{}' is not a unit", unit));
 }
 
 }  // namespace stow

@@ -1,4 +1,4 @@
-// What a long call is doing, for whoever asked to be told.
+// The work of a long call, told to whoever asked.
 // Not the log: a library that nobody listens to says nothing.
 #pragma once
 

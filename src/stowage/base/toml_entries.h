@@ -14,7 +14,7 @@
 
 namespace stow {
 
-/// What stands under a key that is neither a number, a boolean nor a text.
+/// The kind of a value that is neither a number, a boolean nor a text.
 enum class TomlOther : uint8_t { kTable, kOther };
 
 struct TomlEntry {

@@ -67,7 +67,7 @@ Result<int> allocate(const Flags& flags) {
     capacity = *bytes;
   }
   if (!std::isfinite(flags.time_limit_s) || flags.time_limit_s < 0 || flags.time_limit_s > 1e9)
-    return fail("--time-limit: {} is no number of seconds from 0 to 1e9", flags.time_limit_s);
+    return fail("--time-limit: expected seconds from 0 to 1e9, got {}", flags.time_limit_s);
 
   // What goes to standard output goes there alone; people read on stderr then.
   const std::string* to_stdout = nullptr;

@@ -5,6 +5,8 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <system_error>
@@ -56,7 +58,7 @@ Result<void> read_json_lines(std::istream& stream, const std::string& name,
 Result<void> read_json_lines(const std::string& path,
                              const std::function<Result<void>(const Json&)>& take) {
   std::ifstream stream(path);
-  if (!stream) return fail("{}: cannot be read", path);
+  if (!stream) return fail("{}: {}", path, std::strerror(errno));
   return read_json_lines(stream, path, take);
 }
 

@@ -47,7 +47,7 @@ Result<void> read_json_lines(std::istream& stream, const std::string& name,
 Result<void> read_json_lines(const std::string& path,
                              const std::function<Result<void>(const Json&)>& take);
 
-/// What --json names, opened; nothing where the path is empty. Before the work, so that what cannot be
+/// The file of --json, opened; none for an empty path. Before the work, so that what cannot be
 /// written is said at once.
 Result<std::optional<JsonLines>> open_json(const std::string& path);
 /// Writes a line where there is a file.
@@ -62,11 +62,11 @@ struct CommandLine {
   std::string memory_text;  ///< The budget as it was given to --memory; empty where it was not.
   bool resume = false;
   std::string device;      ///< A device description's name or file; empty where none was given.
-  std::string trace_path;  ///< Where a trace goes; empty for none.
-  std::string html_path;   ///< Where `plan` writes its page; empty for none.
+  std::string trace_path;  ///< The file of a trace; empty for none.
+  std::string html_path;   ///< The file of the page of `plan`; empty for none.
   int32_t devices = 0;     ///< Of each process that trains; 0 where it was not said.
   int32_t processes = 0;   ///< That `plan` plans for; 0 where it was not said.
-  ConfigSources sources;   ///< What `config` was loaded from.
+  ConfigSources sources;   ///< The sources of `config`.
   std::string help;  ///< The text to print, and nothing else to do, where help was asked for.
 };
 

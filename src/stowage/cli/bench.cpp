@@ -17,7 +17,7 @@ const std::vector<Bench> kBenches = {
     {"step", "the training step of a benchmark's model", run_bench_step},
     {"generate", "the prefill and the decoding of a language model", run_bench_generate},
     {"collectives", "bytes a second of each collective, beside memcpy", run_bench_collectives},
-    {"placement", "what a replicated array takes of each process that has a copy", run_bench_placement},
+    {"placement", "memory and bytes sent for an array that each process has", run_bench_placement},
     {"program1", "ten scanned layers, more and more of them offloaded", run_program1},
     {"program2", "four layers of gelu trained by Adam, more and more of it offloaded", run_program2},
 };

@@ -110,7 +110,7 @@ Result<int> run_bench_collectives(std::span<const std::string> command_line) {
       ->check(CLI::PositiveNumber);
   app.add_option("--timeout", timeout_s, "Seconds that a process may be late (default 60)")
       ->check(CLI::PositiveNumber);
-  app.add_option("--reduce", reduce, "Who makes sums: tree (the default), or native, the transport")
+  app.add_option("--reduce", reduce, "The maker of sums: tree (the default), or native, the transport")
       ->check(CLI::IsMember({"tree", "native"}));
   app.add_option("--json", json_path, "Writes one JSON object a line to FILE, - for stdout");
   const Result<bool> helped = parse_or_help(app, "bench collectives", command_line);

@@ -56,7 +56,7 @@ Result<std::string> parse(std::span<const std::string> arguments, StepArguments&
                "./stowage bench step");
   app.set_help_flag("-h,--help", "This text");
   app.add_option("--config", a.config, "The model: " + joined(kConfigs))->capture_default_str();
-  app.add_option("--dtype", a.dtype, "What activations and products are computed in: f32 or bf16")
+  app.add_option("--dtype", a.dtype, "Dtype of activations and products: f32 or bf16")
       ->capture_default_str();
   app.add_option("--steps", a.steps, "Steps to run; the best counts")->capture_default_str();
   app.add_option("--weights", a.run.weights_path, "Safetensors with the first weights")

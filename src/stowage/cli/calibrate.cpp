@@ -20,9 +20,9 @@ Result<int> run_calibrate(std::span<const std::string> arguments) {
       "Measures this machine. The description it writes gives `plan` and `train` their step times.",
       "./stowage calibrate");
   app.set_help_flag("-h,--help", "This text");
-  app.add_option("--output", output, "Where to write it (default: the user's cache)")
+  app.add_option("--output", output, "File to write (default: in the user's cache)")
       ->type_name("FILE.toml");
-  app.add_option("--folder", folder, "Where to measure the disk (default: $TMPDIR or /tmp, where runs have it)")
+  app.add_option("--folder", folder, "Folder to measure the disk in (default: $TMPDIR or /tmp, as of runs)")
       ->type_name("FOLDER");
   std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
   try {

@@ -10,7 +10,7 @@
 
 namespace stow {
 
-/// What the program exits with: done; an error, one line on stderr; a plan over budget. A training
+/// Exit statuses of the program: done; an error, one line on stderr; a plan over budget. A training
 /// has two more (train/trainer.h), `bench step` the first of them.
 inline constexpr int kExitDone = 0, kExitError = 1, kExitOverBudget = 2;
 

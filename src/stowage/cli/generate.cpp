@@ -60,12 +60,12 @@ Result<std::vector<std::vector<int32_t>>> read_prompts(const GenerateArguments& 
   const auto take = [&](const Json& line) -> Result<void> {
     Result<std::vector<int32_t>> ids = ids_of_line(files, line);
     if (!ids) return ids.failure();
-    if (ids->empty()) return fail("there is no token");
+    if (ids->empty()) return fail("expected at least one token, got none");
     prompts.push_back(std::move(*ids));
     return {};
   };
   if (Result<void> read = read_json_lines(arguments.prompts_path, take); !read) return read.failure();
-  if (prompts.empty()) return fail("{}: there is no line", arguments.prompts_path);
+  if (prompts.empty()) return fail("{}: expected at least one line, got none", arguments.prompts_path);
   return prompts;
 }
 

@@ -442,7 +442,7 @@ void add_launch_options(CLI::App& app, LaunchOptions& options) {
   app.add_option("--processes", options.processes, "Starts so many processes on this host (default 1)");
   app.add_option("--devices", options.devices, "Devices of each process (default 1)");
   app.add_option("--log-ranks", options.log_ranks,
-                 "Who prints: first (the default), or all, with [PROCESS] before each line");
+                 "Processes that print: first (the default), or all, with [PROCESS] before each line");
 }
 
 Result<int> run_in_processes(const LaunchOptions& options, std::span<const std::string> arguments,

@@ -31,7 +31,7 @@ void ModelArguments::add_to(CLI::App& app) {
                                           "machine has")
       ->type_name("SIZE");
   app.add_option("--weights", weights_text,
-                 "Where weights lie: device, pinned_host or disk; by default on the device, or the "
+                 "Memory of weights: device, pinned_host or disk; by default on the device, or the "
                  "disk where they do not fit")
       ->type_name("KIND");
   app.add_option("--dtype", dtype_text,

@@ -59,7 +59,7 @@ struct ModelArguments {
   std::shared_ptr<void> folder_;  // Of the adapter of a checkpoint, removed at the end.
 };
 
-/// What --dtype says of a model that is written: f32 or bf16, none for nothing. Errors: begin with the
+/// The --dtype of a model that is written: f32 or bf16, none for nothing. Errors: begin with the
 /// option's name.
 Result<std::optional<DType>> written_dtype(const std::string& text);
 

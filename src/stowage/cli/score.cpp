@@ -118,7 +118,7 @@ Result<std::vector<std::vector<int32_t>>> read_lines(const std::string& path,
   const auto take = [&](const Json& line) -> Result<void> {
     Result<std::vector<int32_t>> ids = tokens_of(files, line);
     if (!ids) return ids.failure();
-    if (ids->empty()) return fail("there is no token");
+    if (ids->empty()) return fail("expected at least one token, got none");
     for (const int32_t id : *ids)
       if (id >= files.config.vocab_size)
         return fail("the tokenizer gives id {}, the model has {}", id, files.config.vocab_size);
@@ -126,7 +126,7 @@ Result<std::vector<std::vector<int32_t>>> read_lines(const std::string& path,
     return {};
   };
   if (Result<void> read = read_json_lines(path, take); !read) return read.failure();
-  if (rows.empty()) return fail("{}: there is no line", path);
+  if (rows.empty()) return fail("{}: expected at least one line, got none", path);
   return rows;
 }
 
@@ -316,7 +316,7 @@ Result<int> run_score(std::span<const std::string> command_line) {
   app.add_option("--data", arguments.data_path,
                  "Lines with text, messages, tokens, or prompt and completion")
       ->type_name("FILE.jsonl");
-  app.add_option("--out", arguments.out_path, "Where logprobs f32[rows,length-1] go")
+  app.add_option("--out", arguments.out_path, "File for logprobs f32[rows,length-1]")
       ->type_name("FILE.safetensors");
   app.add_flag("--logits", arguments.logits, "Also logits f32[rows,length,vocabulary]");
   app.add_flag("--hidden", arguments.hidden, "Also hidden f32[layers+1,rows,length,width]");

@@ -24,7 +24,7 @@ struct Together {
   int threads = 1;                     ///< The number that each device has.
   comm::Window window;                 ///< The memory through which devices exchange.
 
-  bool is_first() const { return !world || world->process() == 0; }  ///< Whether it prints and writes.
+  bool is_first() const { return !world || world->process() == 0; }  ///< True if it prints and writes.
 };
 
 /// Threads of each of so many devices of this machine.

@@ -1,5 +1,7 @@
 // `tokenize`: lines of texts, conversations or ids to ids and text.
 #include <CLI/CLI.hpp>
+#include <cerrno>
+#include <cstring>
 #include <fstream>
 #include <iostream>
 
@@ -93,7 +95,7 @@ Result<int> run_tokenize(std::span<const std::string> arguments) {
   std::ifstream file;
   if (input != "-") {
     file.open(input);
-    if (!file) return fail("{}: cannot be read", input);
+    if (!file) return fail("{}: {}", input, std::strerror(errno));
   }
   Result<JsonLines> out = JsonLines::open("-");
   if (!out) return out.failure();

@@ -11,7 +11,7 @@
 
 namespace stow {
 
-/// Where an array lies. Each kind is a heap with a capacity of its own.
+/// The memory that holds an array. Each kind is a heap with a capacity of its own.
 enum class MemoryKind : uint8_t { kDevice, kPinnedHost, kDisk };
 inline constexpr int kNumMemoryKinds = 3;
 

@@ -1,4 +1,4 @@
-// What unbuffered access to a disk asks of plans: blocks, and memory to bounce through.
+// The needs of unbuffered access to a disk in plans: blocks, and memory to bounce through.
 // Not the disk; that is runtime/disk.
 #pragma once
 
@@ -23,7 +23,7 @@ constexpr int64_t disk_bounce_bytes(int64_t moved_bytes) {
                     kDiskBounceBytes);
 }
 
-/// Where a range of memory outside of the device is best placed: large ones, and those of whole
+/// The best alignment of a range of memory outside of the device: large ones, and those of whole
 /// blocks, on a block, so that they need no bounce.
 constexpr int64_t disk_alignment(int64_t bytes) {
   return bytes >= 16 * kDiskBlockBytes || (bytes > 0 && bytes % kDiskBlockBytes == 0)

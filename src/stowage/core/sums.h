@@ -1,4 +1,4 @@
-// What of the order of sums a program may build on (docs/decisions/0003).
+// Summation orders that programs may rely on (docs/decisions/0003).
 // Not the kernels that keep to it.
 #pragma once
 
@@ -15,8 +15,8 @@ inline constexpr int64_t kProductBlock = 256;
 /// least so large have its bits.
 inline constexpr int64_t kProductLeast = 128;
 
-/// What a product over n rows, `chunk` at a time, must add to the rest behind the last whole chunk
-/// for its bits to be those of all rows at once.
+/// Rows to add to the rest behind the last whole chunk of n rows, `chunk` at a time, so that a product
+/// of the rest has the bits that a product of all rows at once has.
 inline int64_t rows_to_fill(int64_t n, int64_t chunk) {
   const int64_t rest = n % chunk;
   const bool is_short = rest > 0 && rest < kProductLeast && n > chunk && chunk >= kProductLeast;

@@ -50,7 +50,7 @@ class Tiling {
   /// The ranges of a tile, by axis.
   ShardIndex index_of(int64_t tile) const;
 
-  /// Where an element of the whole array lies.
+  /// The place of an element of the whole array.
   struct Spot {
     int64_t tile = 0;
     int64_t offset = 0;   ///< Its number in the tile, row-major.

@@ -30,13 +30,13 @@ struct ExpectedTensor {
   std::vector<int64_t> shape;
 };
 
-/// What a checkpoint must be to continue a run: these tensors and no others, and a configuration in
+/// Conditions for a checkpoint to continue a run: these tensors and no others, and a configuration in
 /// which each of these keys has this value. A key that it does not name, as it is older than the
 /// key, has the value in `defaults`, if any.
 struct CheckpointNeeds {
   std::vector<ExpectedTensor> tensors;
   ConfigText config, defaults;
-  /// What to add to the error where a key has another value, "{}" standing for the checkpoint's.
+  /// Text to add to the error if a key has another value, "{}" standing for the checkpoint's.
   ConfigText remedies = {};
 };
 
@@ -70,7 +70,7 @@ Result<std::string> save_checkpoint(const std::string& folder, const CheckpointM
 void tidy_checkpoints(const std::string& folder, int64_t saved_step,
                       const std::set<std::string>& saved_names, const Retention& keep);
 
-/// Whether the name of a file at such a path is one of those that checkpoints have.
+/// True if the name of a file at such a path is one of those that checkpoints have.
 bool is_checkpoint_name(const std::string& path);
 
 /// The checkpoints of a folder by step, unread. None where there is no such folder.
@@ -79,13 +79,13 @@ Result<std::vector<CheckpointName>> list_checkpoints(const std::string& folder);
 /// The one of the highest step, or nothing.
 Result<std::optional<CheckpointName>> latest_checkpoint(const std::string& folder);
 
-/// What the JSON file of a checkpoint says of it. No tensor is read. Errors: "PATH: reason".
+/// The metadata in the JSON file of a checkpoint. No tensor is read. Errors: "PATH: reason".
 Result<CheckpointMeta> read_checkpoint_meta(const std::string& path);
 
 /// The path of the JSON file of a step's checkpoint, whether it is there or not.
 std::string checkpoint_path(const std::string& folder, int64_t step);
 
-/// Where the checkpoints of an earlier run lie that were set aside: FOLDER/previous.
+/// The folder of the checkpoints of an earlier run that were set aside: FOLDER/previous.
 std::string set_aside_folder(const std::string& folder);
 
 /// Moves the checkpoints of an earlier run there, replacing what was set aside there

@@ -25,7 +25,7 @@ using ConfigText = std::vector<std::pair<std::string, std::string>>;
 /// All of a checkpoint but its tensors.
 struct CheckpointMeta {
   int64_t step = 0;           ///< Steps done.
-  int64_t data_position = 0;  ///< Where the data go on, in the trainer's own unit.
+  int64_t data_position = 0;  ///< The place where the data go on, in the trainer's own unit.
   uint64_t seed = 0;
   ConfigText config;
   Json extra;  ///< Whatever else the trainer wants back; null for nothing.
@@ -51,7 +51,7 @@ struct StoredTensor {
   std::vector<StoredPiece> pieces;
 };
 
-/// What a JSON file says. Version 1 has one file, whose own header lists its tensors, each in one
+/// The content of a JSON file. Version 1 has one file, whose own header lists its tensors, each in one
 /// piece. Version 2 is of several processes: a file of each, and the pieces of every tensor here.
 struct CheckpointIndex {
   CheckpointMeta meta;
@@ -71,7 +71,7 @@ std::string checkpoint_json(const CheckpointIndex& index);
 /// …", "has version …", as the rest of a sentence about the file.
 Result<CheckpointIndex> parse_checkpoint_json(std::string_view text);
 
-/// What one file of version 2 says of itself (safetensors metadata).
+/// The header of one file of version 2 (safetensors metadata).
 struct ShardHeader {
   std::string save_id;
   int64_t step = 0;

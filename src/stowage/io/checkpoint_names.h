@@ -9,7 +9,7 @@
 
 namespace stow {
 
-/// What a name says: step-000123.json; step-000123.safetensors, or .rank-4.safetensors for the part
+/// The parts of a name: step-000123.json; step-000123.safetensors, or .rank-4.safetensors for the part
 /// that process 4 wrote. Where a checkpoint of that step was there before, a tag stands behind the
 /// step of the tensors' files: step-000123-0123456789abcdef.safetensors.
 struct CheckpointFileName {

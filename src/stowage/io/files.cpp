@@ -21,7 +21,7 @@ Result<InputFile> InputFile::open(const std::string& path) {
   struct stat info;
   if (::fstat(descriptor.get(), &info) != 0) return system_failure(path);
   if (S_ISDIR(info.st_mode)) return fail("{}: is a folder, not a file", path);
-  if (!S_ISREG(info.st_mode)) return fail("{}: is no regular file", path);
+  if (!S_ISREG(info.st_mode)) return fail("{}: is not a regular file", path);
   return InputFile(path, std::move(descriptor), info.st_size);
 }
 
@@ -56,7 +56,7 @@ Result<void> ensure_directory(const std::string& path) {
   struct stat info;
   if (::stat(path.c_str(), &info) == 0) {
     if (S_ISDIR(info.st_mode)) return {};
-    return fail("{}: is there and is no folder", path);
+    return fail("{}: is there and is not a folder", path);
   }
   if (errno != ENOENT) return system_failure(path);
   const std::string trimmed = path.substr(0, path.find_last_not_of('/') + 1);
@@ -75,7 +75,7 @@ Result<void> check_writable_directory(const std::string& path) {
     return check_writable_directory(
         parent_directory(path.substr(0, path.find_last_not_of('/') + 1)));
   }
-  if (!S_ISDIR(info.st_mode)) return fail("{}: is there and is no folder", path);
+  if (!S_ISDIR(info.st_mode)) return fail("{}: is there and is not a folder", path);
   if (::faccessat(AT_FDCWD, path.c_str(), W_OK | X_OK, AT_EACCESS) != 0)
     return system_failure(path);
   return {};

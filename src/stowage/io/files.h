@@ -61,7 +61,7 @@ class HeldDirectory {
 /// Removes a file. Fine when there is none.
 Result<void> remove_file(const std::string& path);
 
-/// Whether anything stands at the path.
+/// True if anything stands at the path.
 bool file_exists(const std::string& path);
 
 }  // namespace stow

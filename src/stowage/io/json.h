@@ -88,7 +88,7 @@ struct JsonMember {
   friend bool operator==(const JsonMember&, const JsonMember&) = default;
 };
 
-/// What a text from outside may cost: how deep it nests and how many values it holds.
+/// Bounds on a text from outside: its depth and its number of values.
 struct JsonLimits {
   int depth = 32;
   int64_t n_values = 1 << 20;
@@ -98,7 +98,7 @@ struct JsonLimits {
 /// Errors: syntax (with the byte), duplicate keys, beyond the limits.
 Result<Json> parse_json(std::string_view text, const JsonLimits& limits = {});
 
-/// Whether the bytes are valid UTF-8, as the text of a JSON string must be to survive.
+/// True if the bytes are valid UTF-8, as the text of a JSON string must be to survive.
 bool is_utf8(std::string_view text);
 
 /// The exact value of a float as C and Python read it: "0x1.62e43p+2".

@@ -40,7 +40,7 @@ std::string quoted(std::string_view name) {
 
 Result<TensorInfo> parse_tensor(const std::string& name, const Json& json) {
   const auto bad = [&](std::string_view why) { return fail("tensor {}: {}", quoted(name), why); };
-  if (!json.is_object()) return bad("is no object");
+  if (!json.is_object()) return bad("expected an object");
   for (const JsonMember& member : *json.as_object())
     if (member.key != "dtype" && member.key != "shape" && member.key != "data_offsets")
       return bad(fmt::format("has an unknown field {}", quoted(member.key)));
@@ -57,7 +57,7 @@ Result<TensorInfo> parse_tensor(const std::string& name, const Json& json) {
   if (shape->as_array()->size() > kMaxRank) return bad("has too many axes");
   for (const Json& extent : *shape->as_array()) {
     const Result<int64_t> value = extent.as_int();
-    if (!value || *value < 0) return bad("an extent of the shape is no size");
+    if (!value || *value < 0) return bad("expected extents of 0 or more in the shape");
     tensor.shape.push_back(*value);
   }
   const std::optional<int64_t> bytes = tensor_bytes(tensor.dtype, tensor.shape);
@@ -69,7 +69,7 @@ Result<TensorInfo> parse_tensor(const std::string& name, const Json& json) {
   const Result<int64_t> begin = (*offsets->as_array())[0].as_int();
   const Result<int64_t> end = (*offsets->as_array())[1].as_int();
   if (!begin || !end || *begin < 0 || *end < *begin || *end > kMaxBytes)
-    return bad("data_offsets are no range");
+    return bad("expected data_offsets in order, from 0 on");
   if (*end - *begin != *bytes)
     return bad(fmt::format("data_offsets hold {} bytes, {} needs {}", *end - *begin,
                            tensor_type(tensor.dtype, tensor.shape), *bytes));
@@ -91,7 +91,7 @@ Result<std::string> make_header(std::span<const TensorBytes* const> order,
   if (!metadata.empty()) {
     Json::Object strings;
     for (const auto& [key, value] : metadata) {
-      if (!is_utf8(key) || !is_utf8(value)) return fail("metadata {} is no UTF-8", quoted(key));
+      if (!is_utf8(key) || !is_utf8(value)) return fail("metadata {} is not UTF-8", quoted(key));
       strings.push_back({key, Json(value)});
     }
     header.push_back({std::string(kMetadataKey), Json(std::move(strings))});
@@ -100,7 +100,7 @@ Result<std::string> make_header(std::span<const TensorBytes* const> order,
   int64_t at = 0;
   for (const TensorBytes* tensor : order) {
     if (tensor->name == kMetadataKey) return fail("the name {} is reserved", quoted(tensor->name));
-    if (!is_utf8(tensor->name)) return fail("the name {} is no UTF-8", quoted(tensor->name));
+    if (!is_utf8(tensor->name)) return fail("the name {} is not UTF-8", quoted(tensor->name));
     if (!names.insert(tensor->name).second)
       return fail("two tensors have the name {}", quoted(tensor->name));
     const std::optional<int64_t> bytes = tensor_bytes(tensor->dtype, tensor->shape);
@@ -177,9 +177,9 @@ Result<void> SafetensorsFile::read_header() {
 
   for (const auto& [name, json] : *header->as_object()) {
     if (name == kMetadataKey) {
-      if (!json.is_object()) return fail("__metadata__ is no object");
+      if (!json.is_object()) return fail("__metadata__: expected an object");
       for (const auto& [key, value] : *json.as_object()) {
-        if (!value.as_string()) return fail("__metadata__: {} is no string", quoted(key));
+        if (!value.as_string()) return fail("__metadata__: {}: expected a string", quoted(key));
         metadata_[key] = *value.as_string();
       }
       continue;

@@ -49,7 +49,7 @@ struct SliceBytes {
   std::function<void(int64_t offset_bytes, std::span<std::byte> out)> read = {};
 };
 
-/// What all processes of one save must know of it. Plain bytes, which may be sent.
+/// The facts of a save that all its processes must know. Plain bytes, which may be sent.
 struct SaveTicket {
   int64_t step = 0;
   uint64_t save_id = 0;  ///< Random: no other save has it.
@@ -57,7 +57,7 @@ struct SaveTicket {
   int32_t is_replaced = 0;  ///< 1 if a checkpoint of that step is there, which stays until the end.
 };
 
-/// What a process has written. Plain bytes, which may be sent.
+/// The file that a process has written. Plain bytes, which may be sent.
 struct SaveReceipt {
   uint64_t digest = 0;
   int64_t size_bytes = 0;

@@ -45,7 +45,7 @@ std::optional<TensorSlice> intersection(const TensorSlice& a, const TensorSlice&
 /// [begin, end) in row-major order. At most two an axis.
 std::vector<TensorSlice> slices_of_range(const TensorSlice& slice, int64_t begin, int64_t end);
 
-/// Where slices fail to have every element of a tensor exactly once.
+/// The fault of slices that do not have every element of a tensor exactly once.
 struct CoverFault {
   TensorSlice where;
   std::vector<size_t> slices;  ///< The numbers of those that all have it; empty: none does.

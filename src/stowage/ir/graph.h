@@ -15,7 +15,7 @@
 
 namespace stow {
 
-/// Where a user wrote an operation.
+/// The place in the source where a user wrote an operation.
 struct SourceLocation {
   const char* file = "";
   int line = 0;
@@ -29,7 +29,7 @@ using ValueId = StrongId<struct ValueTag>;
 using NodeId = StrongId<struct NodeTag>;
 using RegionId = StrongId<struct RegionTag>;
 
-/// What made a node, or a kernel that stands for none.
+/// The maker of a node, or of a kernel that stands for none.
 enum class Pass : uint8_t {
   kTraced,     ///< The user's function, as it was traced.
   kVjp,        ///< Reverse mode.

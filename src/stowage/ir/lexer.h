@@ -51,7 +51,7 @@ class Lexer {
 /// A token as messages name it: "'foo'", "end of text".
 std::string describe(const Token& token);
 
-/// What stands in a string token, escapes resolved. Throws SyntaxError.
+/// The text of a string token, escapes resolved. Throws SyntaxError.
 std::string unescape(const Token& token);
 
 }  // namespace stow

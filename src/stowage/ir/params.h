@@ -175,7 +175,7 @@ struct WhileParams {
   friend bool operator==(const WhileParams&, const WhileParams&) = default;
 };
 
-/// What a checkpoint policy answers for a value.
+/// The answer of a checkpoint policy for a value.
 enum class Mark : uint8_t { kUndecided, kKeep, kRecompute, kOffload };
 
 /// A value that a policy is asked about.

@@ -19,7 +19,7 @@ using PolicyResolver = std::function<PolicyPtr(std::string_view name)>;
 /// The line, from 1, on which each node of a graph and of those nested in it begins.
 using SourceLines = std::unordered_map<const Graph*, std::vector<int>>;
 
-/// What a text may hold at most; beyond it is an error, as any damage is.
+/// The most bytes of a text; more is an error, as any damage is.
 inline constexpr size_t kMaxTextBytes = size_t{64} << 20;
 inline constexpr int kMaxGraphDepth = 64;
 inline constexpr size_t kMaxRank = 32;                        ///< Of a type.

@@ -1,4 +1,4 @@
-// What the partitioner is asked, and what it tells of a program beside the program itself.
+// Options of the partitioner, and its notes on a program beside the program itself.
 // Not the pass; that is passes/partition.h.
 #pragma once
 

@@ -1,4 +1,4 @@
-// What a policy that moves values by their op needs to find, written among its names.
+// Entries among a policy's names that ask for values by their op.
 // Not what it decides; that is the policy's function.
 #pragma once
 
@@ -12,7 +12,7 @@ namespace stow {
 /// Stands in Policy::wanted_names for any product without batch axes.
 inline constexpr std::string_view kWantsPlainProduct = "<a product without batch axes>";
 
-/// Whether a node is such a product.
+/// True if the node is such a product.
 inline bool is_plain_product(const Node& node) {
   if (node.op != OpKind::kDotGeneral) return false;
   const auto& dims = node.as<DotParams>();

@@ -12,7 +12,7 @@
 
 namespace stow {
 
-/// What one step of a row program does.
+/// The kind of a step of a row program.
 enum class StepKind : uint8_t {
   kLoad,           ///< The element(s) of input `index`.
   kConstant,       ///< `imm`, the bits of one element of `dtype`, in the low bytes.

@@ -37,7 +37,7 @@ struct Buffer {
   int64_t bytes = 0;
   int64_t slots = 1;
   int64_t slot_bytes = 0;
-  std::vector<int64_t> parts = {0};  ///< Where in a slot each part begins.
+  std::vector<int64_t> parts = {0};  ///< The offset in a slot at which each part begins.
   bool apart = false;  ///< Each slot may lie anywhere; no window reaches from one into another.
   /// When valid, the buffer of one slot that is the first slot: an argument that nothing writes, or
   /// where a loop leaves what its carry becomes.
@@ -50,7 +50,7 @@ struct Buffer {
   int index = -1;  ///< Of the program's input or output.
   ProvenancePtr provenance;
   std::vector<ProvenancePtr> part_provenance;  ///< Where parts have owners of their own.
-  std::string label;  ///< What lies here, for reports: an op's name, "residual", "scratch".
+  std::string label;  ///< The content, for reports: an op's name, "residual", "scratch".
 
   /// Places that the plan finds: one a slot where those lie apart, and so for each iteration.
   int64_t n_places() const {
@@ -150,7 +150,7 @@ inline const View& operand_of(const Kernel& product, size_t i) {
   const auto& first = product.made[0].program;
   return product.inputs[i == 0 ? 0 : first ? first->inputs.size() : 1];
 }
-/// Whether row programs run before or behind a product.
+/// True if row programs run before or behind a product.
 inline bool has_row_programs(const Kernel& kernel) {
   return kernel.kind == KernelKind::kOp &&
          (kernel.program || kernel.made[0].program || kernel.made[1].program);
@@ -229,7 +229,7 @@ struct Loop {
 struct Branch {
   View index;
   std::vector<std::vector<Instruction>> alternatives;
-  /// What every alternative leaves behind. `begins` says that a new life of the memory begins with
+  /// The results of every alternative. `begins` says that a new life of the memory begins with
   /// the branch; else the results lie over what lay there before, and some alternatives may leave
   /// that untouched.
   std::vector<View> results;
@@ -241,7 +241,7 @@ struct Schedule {
   std::vector<Instruction> instructions;
   size_t n_loops = 0;
   int64_t alignment_bytes = 64;  ///< Of every buffer and slot in memory.
-  std::vector<View> inputs, outputs;  ///< Where each lies; an output may lie in an input's buffer.
+  std::vector<View> inputs, outputs;  ///< The place of each; an output may lie in an input's buffer.
   /// Searches that stopped at their limit of work, each in a sentence for the report.
   std::vector<std::string> limits;
 };

@@ -1,4 +1,4 @@
-// What a schedule does, counted. Not its text (schedule_printer.h), nor its memory; that is in the plan.
+// Counts of a schedule's work. Not its text (schedule_printer.h), nor its memory, which is the plan's.
 #pragma once
 
 #include <vector>

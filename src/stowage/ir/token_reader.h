@@ -1,4 +1,4 @@
-// What reading any text of tokens needs: expect, take, lists, integers, errors.
+// Tools to read a text of tokens: expect, take, lists, integers, errors.
 // Not a grammar; ir/field_reader.h and ir/parse.cpp build on it.
 #pragma once
 

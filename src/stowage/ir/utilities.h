@@ -21,7 +21,7 @@ bool same_operation(const Node& a, const Node& b);
 
 /// Equal graphs have equal hashes. Stable within a process (policies hash by address).
 size_t structural_hash(const Graph& graph);
-/// What same_operation compares.
+/// A hash of what same_operation compares.
 size_t operation_hash(const Node& node);
 
 /// How many nodes are of this op; `nested` counts those of nested graphs once a holder.

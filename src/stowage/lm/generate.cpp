@@ -323,7 +323,7 @@ Result<void> check_prompts(const ModelFiles& files, const std::vector<std::vecto
     return fail("a stop text needs a tokenizer; {}", files.no_text);
   for (size_t i = 0; i < prompts.size(); ++i) {
     const auto n = static_cast<int64_t>(prompts[i].size());
-    if (n == 0) return fail("prompt {}: there is no token", i);
+    if (n == 0) return fail("prompt {}: expected at least one token, got none", i);
     for (const int32_t id : prompts[i])
       if (id < 0 || id >= files.config.vocab_size)
         return fail("prompt {}: id {} is outside of the model's vocabulary of {}", i, id,

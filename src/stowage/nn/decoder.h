@@ -28,7 +28,7 @@ struct DecoderConfig {
   /// Blocks of layers within which everything is recomputed, by level, as in NestedScanOptions;
   /// empty for none.
   std::vector<int64_t> nested_blocks = {};
-  /// What activations and products are computed in. Weights keep their own dtype and are rounded
+  /// The dtype of activations and products. Weights keep their own dtype and are rounded
   /// where they are used; norms, scores and the loss are computed in f32 all the same.
   DType compute = DType::kF32;
   /// Tokens whose logits exist at a time in the loss; 0 for all at once. With f32 and chunks of
@@ -105,7 +105,7 @@ STOW_TREE(KvCache, k, v);
 /// An abstract cache of `batch` rows and `length` positions, in the dtype of `config.compute`.
 KvCache kv_cache_abstract(const DecoderConfig& config, int64_t batch, int64_t length);
 
-/// What a forward pass reads beside weights and tokens.
+/// The inputs of a forward pass beside weights and tokens.
 struct ForwardOptions {
   PolicyPtr policy = nullptr;  ///< Each layer is checkpointed with it.
   /// Positions that rotate queries and keys, i32 [B, T]; none: 0 to T - 1, or with a cache those that

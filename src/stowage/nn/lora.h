@@ -46,7 +46,7 @@ struct LoraTarget {
   /// are zero, and stay so under any optimizer that leaves alone what has neither a gradient nor a
   /// value. 0: the layer is not targeted. Empty: all have `rank`.
   std::vector<int64_t> ranks = {};
-  /// What B A is multiplied with in each layer, [L], or [1] of embedding and head.
+  /// The factors of B A in each layer, [L], or [1] of embedding and head.
   std::vector<float> scales = {};
 
   /// Rank of one layer.
@@ -61,7 +61,7 @@ inline constexpr size_t kNumLoraMatrices = 7;
 /// "wq", "wk", "wv", "wo", "w1", "w3", "w2": the fields of LoraLayer.
 std::string_view lora_matrix_name(size_t matrix);
 
-/// What is fixed of an adapter.
+/// The form of an adapter: everything but its values.
 struct LoraConfig {
   std::array<LoraTarget, kNumLoraMatrices> layers = {};  ///< By LoraMatrix.
   LoraTarget embed = {}, head = {};

@@ -1,4 +1,4 @@
-// What the decoder does with an adapter: its parts that are scanned, and those outside the layers.
+// An adapter in the decoder: its parts that are scanned, and those outside the layers.
 // Not the adapter's own arrays and arithmetic; see lora.h.
 #pragma once
 
@@ -6,7 +6,7 @@
 
 namespace stow::nn {
 
-/// What a scan over layers reads of an adapter. Of one layer, the leading axes are gone.
+/// The part of an adapter that a scan over layers reads. Of one layer, the leading axes are gone.
 struct LoraInput {
   LoraLayer factors;
   Array scales;              // f32 [L, kNumLoraMatrices]

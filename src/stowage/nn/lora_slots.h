@@ -28,14 +28,14 @@ struct LoraSlots {
 };
 STOW_TREE(LoraSlots, layers, embed, head);
 
-/// What the adapters' products are multiplied with, f32. Not trained.
+/// The factors of the adapters' products, f32. Not trained.
 struct SlotScales {
   Array layers;       // [L, N, kNumLoraMatrices]
   Array embed, head;  // [N]
 };
 STOW_TREE(SlotScales, layers, embed, head);
 
-/// What a forward pass reads of slots.
+/// The part of the slots that a forward pass reads.
 struct SlotRows {
   LoraSlots slots;
   SlotScales scales;
@@ -50,7 +50,7 @@ SlotScales slot_scales_abstract(const DecoderConfig& config, const LoraSlotsConf
 /// The axis that counts adapters in the array of that path of a LoraSlots.
 int slot_axis(std::string_view path);
 
-/// What a scan over layers reads of slots. Of one layer, the leading axes are gone.
+/// The part of the slots that a scan over layers reads. Of one layer, the leading axes are gone.
 struct SlotInput {
   LoraLayer factors;
   Array scales;  // [L, N, kNumLoraMatrices]
@@ -67,7 +67,7 @@ Array add_slots(const Array& y, const Array& x, const LowRank& factors, const Ar
                 const Array& slot_of_row);
 /// x [B, T, d] plus what the adapters of the embedding give for tokens [B, T].
 Array add_embed_slots(const Array& x, const Array& tokens, const SlotRows& rows);
-/// What the head's adapters make of hidden states: the scaled product with each row's A, the slot of
+/// The head's adapters applied to hidden states: the scaled product with each row's A, the slot of
 /// each token, and the B of all adapters as one matrix.
 struct HeadSlots {
   Array z;     // [B, .., r]

@@ -239,8 +239,9 @@ void check_head(const char* name, const Array& hidden, const Array& head, int ax
 
 void check_blocks(const char* name, const Array& hidden, const Array& head, int64_t block,
                   int axis) {
-  if (block <= 0) fail_here("[{}] a block of {} words", name, block);
-  if (axis != 0 && axis != 1) fail_here("[{}] axis {} of the head; 0 or 1 is needed", name, axis);
+  if (block <= 0) fail_here("[{}] expected a block of at least 1 word, got {}", name, block);
+  if (axis != 0 && axis != 1)
+    fail_here("[{}] expected axis 0 or 1 of the head, got {}", name, axis);
   check_head(name, hidden, head, axis);
   if (head.dim(axis) == 0) fail_here("[{}] no words: {}", name, to_string(head.type()));
 }
@@ -422,7 +423,8 @@ Array linear_log_probs(const Array& hidden, const Array& head, const Array& targ
   const int64_t d = hidden.dim(-1), n = hidden.size() / std::max<int64_t>(d, 1);
   check_chunk("log_probs", n, chunk, parts);
   if (targets.size() != n)
-    fail_here("[log_probs] {} targets for {} hidden states", targets.size(), n);
+    fail_here("[log_probs] expected a target for each hidden state, got {} for {}", targets.size(),
+              n);
   const Array rounded = head.astype(hidden.dtype());
   const Tokens all = {hidden.reshape({n, d}), targets.reshape({n})};
   const Dims dims = targets.shape().dims();

@@ -6,7 +6,7 @@
 
 namespace stow::nn {
 
-/// What is minimized for a row. With the ratio r = exp(logp - reference), of a token:
+/// The loss of a row, which is minimized. With the ratio r = exp(logp - reference), of a token:
 ///   kCrossEntropy        -logp
 ///   kImportanceSampling  -r advantage
 ///   kPpo                 -min(r advantage, clip(r) advantage)  (Schulman et al. 2017, equation 7)
@@ -15,7 +15,7 @@ namespace stow::nn {
 ///   kDpo                 -log sigmoid(beta (m chosen - m rejected))  (Rafailov et al. 2023, equation 7)
 enum class TokenLoss : int32_t { kCrossEntropy, kImportanceSampling, kPpo, kCispo, kDpo };
 
-/// What losses read of a batch beside log-probabilities.
+/// The inputs of losses beside log-probabilities.
 struct LossBatch {
   Array weights;    // f32 [B, T]; 0: the token does not count, whatever else is said of it, even NaN
   Array reference;  // f32 [B, T]: log-probabilities under the policy that sampled the tokens

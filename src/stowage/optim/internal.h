@@ -1,4 +1,4 @@
-// What transformations share: moments, counts, bias correction.
+// Shared by transformations: moments, counts, bias correction.
 // Not public.
 #pragma once
 

@@ -25,7 +25,7 @@ using Leaves = std::vector<Leaf>;  ///< In the order of the tree.
 /// them, `**` for any at all; a pattern that fits a folder means all that is in it.
 class Mask {
  public:
-  /// Whether a leaf is meant.
+  /// True if the leaf is selected.
   using Function = std::function<bool(const std::string& path, const Array& leaf)>;
 
   /// Every leaf.
@@ -44,9 +44,9 @@ class Mask {
   /// The leaves that both mean.
   Mask operator&&(const Mask& other) const;
 
-  /// Whether anything was given; without, every leaf is meant.
+  /// True if anything was given; without, every leaf is selected.
   bool given() const { return function_ != nullptr || !patterns_.empty() || !both_.empty(); }
-  bool operator()(const Leaf& leaf) const;  ///< Whether it is meant.
+  bool operator()(const Leaf& leaf) const;  ///< True if it is selected.
   /// Errors: TraceError naming a pattern that fits no leaf, with the nearest path. `what` names the
   /// one who asks: "[adamw] the mask".
   void check(const Leaves& leaves, std::string_view what) const;
@@ -58,7 +58,7 @@ class Mask {
   bool inverted_ = false;
 };
 
-/// Whether a pattern fits a path or a folder that it lies in.
+/// True if the pattern fits a path or a folder that it lies in.
 bool path_matches(std::string_view pattern, std::string_view path);
 
 }  // namespace stow::optim

@@ -17,7 +17,7 @@ class Moment {
     kSigned,   ///< A mean of gradients.
     kPositive  ///< A mean of squares.
   };
-  /// What the state holds of one leaf: the values and, in 8 bits, the scales.
+  /// The parts of one leaf's state: the values and, in 8 bits, the scales.
   using Parts = std::vector<Array>;
 
   /// `dtype` is the one in which Moments::kFull keeps it, the parameter's if none.

@@ -5,6 +5,8 @@
 #include <map>
 #include <numbers>
 
+#include <fmt/ranges.h>
+
 #include "stowage/api/math.h"
 #include "stowage/api/trace.h"
 
@@ -49,7 +51,7 @@ Schedule interpolate(std::vector<std::pair<int64_t, double>> points,
 
 void check_onecycle(const char* name, int64_t transition_steps) {
   if (transition_steps <= 0)
-    trace_error("[{}] transition_steps must be positive, got {}", name, transition_steps);
+    trace_error("[{}] expected a positive transition_steps, got {}", name, transition_steps);
 }
 
 int64_t part_of(double part, int64_t steps) {
@@ -81,7 +83,8 @@ Schedule piecewise_constant_schedule(double init_value,
                                      const std::map<int64_t, double>& boundaries_and_scales) {
   for (const auto& [boundary, scale] : boundaries_and_scales)
     if (!(scale >= 0))
-      trace_error("[piecewise_constant_schedule] the scale {} at {} is negative", scale, boundary);
+      trace_error("[piecewise_constant_schedule] expected a scale of 0 or more at {}, got {}",
+                  boundary, scale);
   return [=](const Array& count) {
     Array value = Array(static_cast<float>(init_value));
     for (const auto& [boundary, scale] : boundaries_and_scales)
@@ -109,7 +112,7 @@ Schedule exponential_decay(double init_value, int64_t transition_steps, double d
 Schedule cosine_decay_schedule(double init_value, int64_t decay_steps, double alpha,
                                double exponent) {
   if (decay_steps <= 0)
-    trace_error("[cosine_decay_schedule] decay_steps must be positive, got {}", decay_steps);
+    trace_error("[cosine_decay_schedule] expected a positive decay_steps, got {}", decay_steps);
   return [=](const Array& count) {
     const double steps = static_cast<double>(decay_steps);
     const Array part = minimum(as_f32(count), steps) * (std::numbers::pi / steps);
@@ -121,8 +124,8 @@ Schedule cosine_decay_schedule(double init_value, int64_t decay_steps, double al
 Schedule warmup_cosine_decay_schedule(double init_value, double peak_value, int64_t warmup_steps,
                                       int64_t decay_steps, double end_value, double exponent) {
   if (decay_steps <= warmup_steps)
-    trace_error("[warmup_cosine_decay_schedule] decay_steps {} is not above warmup_steps {}",
-                decay_steps, warmup_steps);
+    trace_error("[warmup_cosine_decay_schedule] expected decay_steps above warmup_steps {}, got {}",
+                warmup_steps, decay_steps);
   const double alpha = peak_value == 0 ? 0 : end_value / peak_value;
   return join_schedules(
       {linear_schedule(init_value, peak_value, warmup_steps),
@@ -159,7 +162,8 @@ Schedule join_schedules(std::vector<Schedule> schedules, std::vector<int64_t> bo
     trace_error("[join_schedules] {} schedules need {} boundaries, got {}", schedules.size(),
                 schedules.empty() ? 0 : schedules.size() - 1, boundaries.size());
   if (!std::is_sorted(boundaries.begin(), boundaries.end()))
-    trace_error("[join_schedules] the boundaries do not rise");
+    trace_error("[join_schedules] expected boundaries that rise, got {}",
+                fmt::join(boundaries, ", "));
   return [schedules = std::move(schedules), boundaries = std::move(boundaries)](const Array& count) {
     Array value = schedules[0](count);
     for (size_t i = 0; i < boundaries.size(); ++i)

@@ -15,7 +15,7 @@
 
 namespace stow::optim {
 
-/// What a transformation remembers: arrays by name ("adam/mu/layers/w1", "schedule/count"). A tree,
+/// The state of a transformation: arrays by name ("adam/mu/layers/w1", "schedule/count"). A tree,
 /// so that it can be an argument of jit, be donated, and be saved by path.
 using OptState = std::map<std::string, Array>;
 

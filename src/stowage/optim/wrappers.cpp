@@ -114,7 +114,7 @@ GradientTransformation partition(
 
 GradientTransformation multi_steps(const GradientTransformation& inner, int64_t k,
                                    bool use_grad_mean) {
-  if (k <= 0) trace_error("[multi_steps] k must be positive, got {}", k);
+  if (k <= 0) trace_error("[multi_steps] expected a positive k, got {}", k);
   const Nested nested(inner);
   const auto init = [=](const Leaves& params) {
     OptState state = {{"mini_step", zero_count()}, {"gradient_step", zero_count()}};

@@ -69,7 +69,7 @@ Result<int64_t> read_number(std::string_view field, std::string_view name) {
   const auto [last, code] = std::from_chars(field.data(), end, value);
   if (code == std::errc::result_out_of_range && last == end)
     return fail("{} {} does not fit in 64 bits", name, quoted(field));
-  if (code != std::errc() || last != end) return fail("{} {} is no integer", name, quoted(field));
+  if (code != std::errc() || last != end) return fail("{}: expected an integer, got {}", name, quoted(field));
   if (value < 0) return fail("{} {} is negative", name, value);
   return value;
 }
@@ -112,7 +112,7 @@ Result<CsvProblem> read_csv(const std::string& path, CsvColumns columns) {
   };
 
   if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);  // a byte order mark
-  if (text.empty()) return bad("the file is empty");
+  if (text.empty()) return bad("expected a header and rows, got an empty file");
   const Result<std::vector<Column>> order =
       read_header(next_line(text), columns == CsvColumns::kSolution ? 5 : 4);
   if (!order) return bad(order.error());

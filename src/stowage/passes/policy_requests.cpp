@@ -86,17 +86,29 @@ template <typename... Args>
              : "no product without batch axes is used in its region");
 }
 
+// What a policy offloads under that name, in words.
+std::string offloaded_thing(const std::string& wanted) {
+  return wanted == kWantsPlainProduct ? std::string("a product without batch axes")
+                                      : fmt::format("what is named '{}'", wanted);
+}
+
 // A value that recomputation would repeat were nothing kept, and that nothing reads in the end.
 [[noreturn]] void refuse_unread(const Policy& policy, const std::string& wanted,
                                 const RegionNames& have) {
-  const std::string what = wanted == kWantsPlainProduct
-                               ? std::string("a product without batch axes")
-                               : fmt::format("what is named '{}'", wanted);
   refuse(have,
          "[checkpoint] policy {} offloads {}, which has no effect: the backward pass reads no such "
          "value, as what is computed from it is there anyway (a region's result is; so is what a "
          "policy around this one keeps)",
-         policy.name, what);
+         policy.name, offloaded_thing(wanted));
+}
+
+// The same of a program with second derivatives.
+std::string unread_note(const Policy& policy, const std::string& wanted, const RegionNames& have) {
+  const std::string place = source_path(have.made);
+  return fmt::format(
+      "policy {} of checkpoint{}{} offloads {}, which has no effect: no backward pass of the first or a "
+      "further derivative reads it",
+      policy.name, place.empty() ? "" : " at ", place, offloaded_thing(wanted));
 }
 
 [[noreturn]] void refuse_name(const Policy& policy, const std::string& wanted,
@@ -246,8 +258,12 @@ void check_wanted_names(const Graph& graph, PolicyRequests& requests, bool is_bo
       if (!have.any.count(wanted) || (have.differentiated && !have.repeatable.count(wanted)))
         refuse_name(*policy, wanted, have);
     }
-  for (auto& [policy, have] : names)
-    if (have.differentiated) requests.names.emplace(policy, std::move(have));
+  for (auto& [policy, have] : names) {
+    if (!have.differentiated) continue;
+    // One of several levels may have nothing to offload: a loop's body, or a copy in another derivative.
+    const auto [known, is_new] = requests.names.try_emplace(policy, have);
+    if (!is_new) known->second.offloaded.insert(have.offloaded.begin(), have.offloaded.end());
+  }
 }
 
 // The backward part of a derivative that has been differentiated is forward work.
@@ -259,11 +275,17 @@ bool is_differentiated_twice(const Graph& graph) {
   });
 }
 
-void check_effects(const PolicyRequests& requests) {
+void check_effects(PolicyRequests& requests, bool twice) {
+  std::vector<std::string>& notes = requests.report.notes;
   for (const auto& [policy, have] : requests.names)
-    for (const std::string& name : policy->wanted_names)
-      if (have.offloaded.count(name) && !requests.moved.count({policy->name, name}))
-        refuse_unread(*policy, name, have);
+    for (const std::string& name : policy->wanted_names) {
+      if (!have.offloaded.count(name) || requests.moved.count({policy->name, name})) continue;
+      if (!twice) refuse_unread(*policy, name, have);
+      std::string note = unread_note(*policy, name, have);
+      if (std::find(notes.begin(), notes.end(), note) == notes.end()) notes.push_back(std::move(note));
+    }
+  // The map is by address.
+  std::sort(notes.begin(), notes.end());
 }
 
 void check_names_occur(const Graph& traced) {

@@ -12,6 +12,7 @@
 
 #include "stowage/base/inside.h"
 #include "stowage/ir/graph.h"
+#include "stowage/passes/pass_report.h"
 
 namespace stow {
 
@@ -32,7 +33,7 @@ struct PolicyRequests {
   std::map<const Policy*, RegionNames> names;  // by policy, in its regions that have a derivative
   std::set<std::pair<std::string, std::string>> moved;  // the policy's name and the value's
   int most_kept_in_turn = 0;        // as shorten_lives'
-  std::vector<std::string> limits;  // of work that took effect
+  PassReport report;
 };
 
 /// The regions around a node, outermost first.
@@ -46,9 +47,12 @@ int n_own_results(const Node& node);
 /// where there is a derivative alone: a function without one keeps nothing anyway.
 /// `is_body`: of a loop with carries.
 void check_wanted_names(const Graph& graph, PolicyRequests& requests, bool is_body);
-/// A name that a policy moves must have been moved somewhere. One that it keeps is a permission, too:
-/// a list of such names may hold more than a function needs.
-void check_effects(const PolicyRequests& requests);
+/// A name that a policy offloads must have been moved for a backward pass, in any of its regions. A name
+/// that a policy keeps is a permission alone: a list of such names may hold more than a function needs.
+/// Errors: TraceError when nothing of a name was moved. Where `twice` says that the program holds second
+/// derivatives, a note in `requests.report` instead: they may read other values than the first does, and a
+/// function does not know how often it is differentiated.
+void check_effects(PolicyRequests& requests, bool twice);
 /// True if a node of the graph, or of one nested in it, is of a derivative that has been differentiated.
 bool is_differentiated_twice(const Graph& graph);
 

@@ -215,7 +215,7 @@ Graph realize_flat(const Graph& graph, const PolicyPtr& override_policy, PolicyR
     // Stacks that nothing reads after all are no results of their scans.
     if (level.crossing().empty()) {
       if (shorten)
-        current = shorten_lives(current, recomputation, requests.limits, requests.most_kept_in_turn);
+        current = shorten_lives(current, recomputation, requests.report.limits, requests.most_kept_in_turn);
       return widened ? remove_dead_code(std::move(current)) : current;
     }
     Rewriter rewriter(current, level, kept, depth, exposed.scans, recomputation);
@@ -410,13 +410,18 @@ Graph realize(const Graph& joint, const PolicyPtr& override_policy, PolicyReques
 }  // namespace
 
 Graph realize_residuals(const Graph& joint, const PolicyPtr& override_policy,
-                        std::vector<std::string>* limits, int most_kept_in_turn) {
+                        PassReport* report, int most_kept_in_turn) {
   PolicyRequests requests;
   requests.most_kept_in_turn = most_kept_in_turn;
   Graph realized = realize(joint, override_policy, requests, {});
-  // What the first derivative moves the second may have no need to.
-  if (!is_differentiated_twice(joint)) check_effects(requests);
-  if (limits) limits->insert(limits->end(), requests.limits.begin(), requests.limits.end());
+  check_effects(requests, is_differentiated_twice(joint));
+  if (report) {
+    const auto append = [](std::vector<std::string>& to, const std::vector<std::string>& from) {
+      to.insert(to.end(), from.begin(), from.end());
+    };
+    append(report->limits, requests.report.limits);
+    append(report->notes, requests.report.notes);
+  }
   return realized;
 }
 

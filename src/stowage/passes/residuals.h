@@ -2,11 +2,9 @@
 // Not differentiation, and not the choice of a policy.
 #pragma once
 
-#include <string>
-#include <vector>
-
 #include "stowage/base/inside.h"
 #include "stowage/ir/graph.h"
+#include "stowage/passes/pass_report.h"
 
 namespace stow {
 
@@ -24,10 +22,10 @@ namespace stow {
 /// A value that is to be offloaded is moved right after it is computed and brought back for its
 /// first backward reader; what was brought from another memory in the forward pass is brought again.
 /// Errors: TraceError when a policy asks for a name that no value in its region has, or none that
-/// the backward part depends on.
-/// `limits`, when set, is told of bounds of work that took effect, each in a sentence;
-/// `most_kept_in_turn` is one (passes/rematerialize.h), smaller in tests.
+/// the backward part depends on; when it offloads a name and nothing of it is read (policy_requests.h).
+/// `report`, when set, is told of bounds of work that took effect and of requests without effect;
+/// `most_kept_in_turn` is a bound (passes/rematerialize.h), smaller in tests.
 Graph realize_residuals(const Graph& joint, const PolicyPtr& override_policy,
-                        std::vector<std::string>* limits = nullptr, int most_kept_in_turn = 64);
+                        PassReport* report = nullptr, int most_kept_in_turn = 64);
 
 }  // namespace stow

@@ -19,7 +19,7 @@ struct KindAnalysis {
   int64_t argument_bytes = 0;
   int64_t output_bytes = 0;
   int64_t alias_bytes = 0;  ///< Outputs that lie in donated arguments.
-  int64_t temp_bytes = 0;   ///< What the peak holds beside arguments and outputs.
+  int64_t temp_bytes = 0;   ///< Held at the peak beside arguments and outputs.
   int64_t total_bytes = 0;
   int64_t arena_bytes = 0;        ///< Height of what the plan lays out: total less arguments.
   int64_t lower_bound_bytes = 0;  ///< Arguments and the largest live sum of the same order.
@@ -38,7 +38,7 @@ struct MemoryAnalysis {
   /// The most bytes of the device at a time that moves under way (started, not yet awaited) read or
   /// write: what overlap costs at most.
   int64_t under_way_bytes = 0;
-  /// What a run was to send elsewhere and fetch back, and keeps on the device, as there is room and
+  /// Bytes that a run was to send elsewhere and fetch back, and keeps on the device: there is room, and
   /// that would be waited for (CompileOptions::keep_resident).
   int64_t kept_bytes = 0;
   int64_t peak_instant = 0;  ///< Index on the timeline of the first instant of the device's peak.
@@ -48,6 +48,9 @@ struct MemoryAnalysis {
   /// Searches that stopped at their limit of work, each in a sentence: a plan may exist that needs
   /// less. Empty for nearly every program.
   std::vector<std::string> limits;
+  /// Findings that a reader may want to act on, each in a sentence: a checkpoint that raises the
+  /// peak, an offload without effect.
+  std::vector<std::string> notes;
 
   const KindAnalysis& device() const { return kinds[0]; }  ///< Device memory.
   const KindAnalysis& host() const { return kinds[1]; }  ///< Pinned host memory.

@@ -353,6 +353,7 @@ std::string to_string(const MemoryAnalysis& analysis, size_t max_owners) {
     text += fmt::format("  {:>12}  {:<10} {}\n", format_bytes(o.bytes), o.what, o.source);
   }
   for (const std::string& limit : analysis.limits) text += fmt::format("limit: {}\n", limit);
+  for (const std::string& note : analysis.notes) text += fmt::format("note: {}\n", note);
   return text;
 }
 

@@ -31,7 +31,7 @@ struct Lifetimes {
   std::vector<const Kernel*> at;  ///< The kernel of each instant.
   std::vector<LoopRun> runs;      ///< Of loops that are walked whole.
   std::vector<int> run_at;        ///< The innermost of these around each instant, or -1.
-  /// Whether every run has these instants: no branch, no open loop, and no loop walked in part.
+  /// True if every run has these instants: no branch, no open loop, and no loop walked in part.
   bool of_every_run = true;
   std::vector<std::string> limits;  ///< As MemoryAnalysis', of the timeline.
 
@@ -53,7 +53,7 @@ struct MemoryPlan {
   MemoryAnalysis analysis;
 };
 
-/// What no layout of a schedule gets below, by memory kind, in bytes; and the length of its timeline.
+/// Bytes that no layout of a schedule gets below, by memory kind; and the length of its timeline.
 struct PeakBound {
   std::array<int64_t, kNumMemoryKinds> bytes{};
   int64_t n_instants = 0;
@@ -64,14 +64,14 @@ PeakBound peak_bound(const Schedule& schedule);
 /// of their own.
 std::array<int64_t, kNumMemoryKinds> bytes_beside_arena(const Schedule& schedule);
 
-/// What a layout takes on the device beyond its lower bound, as a share of it all; 0 where that is
+/// The bytes of a layout on the device beyond its lower bound, as a share of it all; 0 where that is
 /// at most a kilobyte.
 double gap(const MemoryPlan& plan);
 
 /// A layout this near to the largest live sum is not worth another.
 inline constexpr double kGoodGap = 0.002;
 
-/// What the packer may spend; counted, so that a plan is the same everywhere.
+/// The work that the packer may do; counted, so that a plan is the same everywhere.
 struct PackEffort {
   int64_t work = 0;     ///< Of greedy packing beyond its first pass (pack/heuristics.h).
   double search_s = 0;  ///< Of exact search, near so many seconds, where that left more than a gap.

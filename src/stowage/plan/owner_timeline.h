@@ -11,11 +11,11 @@
 
 namespace stow {
 
-/// Whose the bytes of a buffer are at an offset: source and what, without bytes. Of an argument the
+/// The owner of the bytes of a buffer at an offset: source and what, without bytes. Of an argument the
 /// source is the first part of its name.
 PeakOwner owner_at(const Buffer& buffer, int64_t offset);
 
-/// What an owner's bytes serve.
+/// The purpose of an owner's bytes.
 enum class OwnerUse : uint8_t {
   kArgument,  ///< There from the beginning to the end.
   kResult,
@@ -41,7 +41,7 @@ struct OwnerTimeline {
   int64_t n_instants = 0;    ///< Of the timeline; the last stands behind the last kernel.
   size_t peak_column = 0;    ///< The first column with the most live bytes.
   int64_t peak_live_bytes = 0;  ///< There, arguments included. The plan's total is more by its gaps.
-  std::vector<std::string> running;  ///< What runs, one a column: "mul at layers/mlp (model.cpp:41)".
+  std::vector<std::string> running;  ///< The instruction of a column: "mul at layers/mlp (model.cpp:41)".
   std::vector<OwnerLine> lines;      ///< In no order of meaning.
 };
 

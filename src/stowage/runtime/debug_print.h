@@ -1,4 +1,4 @@
-// What a DebugPrint does when a program comes to it: a line on standard output.
+// The effect of a DebugPrint when a program comes to it: a line on standard output.
 // Not the format; that is core/print_format.h.
 #pragma once
 

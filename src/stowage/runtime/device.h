@@ -41,7 +41,7 @@ class DeviceBuffer {
   DeviceBuffer& operator=(const DeviceBuffer&) = delete;
 
   std::byte* data() const;  ///< 64-byte aligned. Not of what lies on disk; see read() and write().
-  /// Where it begins: in memory, or on the device's disk. Null memory for no bytes.
+  /// The place where it begins: in memory, or on the device's disk. Null memory for no bytes.
   const runtime::Place& place() const { return place_; }
   /// Copies out of it or into it, wherever it lies; the range must be inside.
   /// Errors: DiskError.
@@ -119,10 +119,10 @@ class Device : public std::enable_shared_from_this<Device> {
   const std::string& name() const { return name_; }  ///< For errors.
   /// How many devices this process made before it.
   int64_t number() const { return number_; }
-  const runtime::TargetPtr& target() const { return target_; }  ///< What its programs are compiled for.
+  const runtime::TargetPtr& target() const { return target_; }  ///< The target of its programs.
   int threads() const;                                 ///< Of its kernels.
   int64_t capacity_bytes(MemoryKind kind) const { return capacity_[index(kind)]; }  ///< Of a heap.
-  /// What is mapped now, and the most that ever was since the last reset.
+  /// Bytes that are mapped now, and the most since the last reset.
   int64_t in_use_bytes(MemoryKind kind) const { return in_use_[index(kind)]; }
   int64_t high_water_bytes(MemoryKind kind) const { return high_water_[index(kind)]; }  ///< Peak.
   void reset_high_water();  ///< To what is in use.
@@ -144,7 +144,7 @@ class Device : public std::enable_shared_from_this<Device> {
   // A spare mapping of as many pages; null where there is none.
   std::shared_ptr<runtime::Mapping> take_spare(int64_t bytes);
 
-  // What of `kind` is left; where kinds share memory, what of both.
+  // Bytes of `kind` that are left; of both where kinds share memory.
   int64_t left_bytes(MemoryKind kind) const;
 
   std::string name_;

@@ -1,4 +1,4 @@
-// Where the host reads and writes a buffer in place, if it can.
+// The address at which the host reads and writes a buffer in place, if it can.
 // Not a copy; DeviceBuffer::read() and write() copy, wherever the bytes lie.
 #pragma once
 

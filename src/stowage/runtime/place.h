@@ -10,7 +10,7 @@ namespace stow::runtime {
 class Disk;
 
 struct Place {
-  std::byte* memory = nullptr;  ///< Where `disk` is null.
+  std::byte* memory = nullptr;  ///< Null if `disk` is not.
   Disk* disk = nullptr;
   int64_t offset = 0;  ///< On the disk.
 

@@ -77,7 +77,7 @@ using TargetPtr = std::shared_ptr<const Target>;  ///< Immutable.
 
 }  // namespace runtime
 
-/// What passes/lower.h takes of a target. Refers to it.
+/// The part of a target that passes/lower.h takes. Refers to it.
 ir::KernelTarget kernel_target(const Target& target);
 
 /// The CPU with so many threads (0: one a core). The environment's STOW_ISA counts from the first call on.

@@ -2,6 +2,7 @@
 #include "stowage/session/compile.h"
 
 #include <atomic>
+#include <utility>
 
 #include "stowage/autodiff/flatten.h"
 #include "stowage/base/progress.h"
@@ -84,8 +85,8 @@ class CompiledProgram final : public Executable {
 Graph with_all_kept(Graph graph) {
   const auto keep = [](const PolicyQuery&) { return PolicyAnswer{Mark::kKeep}; };
   const auto policy = std::make_shared<const Policy>(Policy{"everything", keep, {}});
-  std::vector<std::string> limits;
-  for (const FixedPass& fixed : fixed_passes().subspan(1)) graph = fixed.run(graph, policy, limits);
+  PassReport report;
+  for (const FixedPass& fixed : fixed_passes().subspan(1)) graph = fixed.run(graph, policy, report);
   return graph;
 }
 
@@ -99,10 +100,12 @@ ExecutablePtr compile(const Graph& graph, const CompileOptions& options, const T
   const ProgressScope progress(fmt::format("planning a program of {} operations", graph.n_nodes()));
   Dump dump(options, graph);
   Graph g = flatten_all(graph);
+  // Returns the graph before the pass.
   const auto pass = [&](std::string_view name, auto&& function) {
-    g = function(g);
+    Graph before = std::exchange(g, function(g));
     dump.graph(std::string(name), g);
     verify(g);
+    return before;
   };
   Partitioned parts;
   if (options.mesh) {
@@ -111,11 +114,13 @@ ExecutablePtr compile(const Graph& graph, const CompileOptions& options, const T
                       options.mesh->partition);
     pass("partition", [&](const Graph&) { return std::move(parts.graph); });
   }
-  std::vector<std::string> limits;
+  PassReport report;
   std::optional<Graph> marked;  // simplified, where checkpoints may cost something
   for (const FixedPass& fixed : fixed_passes()) {
-    pass(fixed.name, [&](const Graph& in) { return fixed.run(in, options.override_policy, limits); });
-    if (&fixed == fixed_passes().data() && options.reuse && !g.regions().empty()) marked = g;
+    Graph before = pass(
+        fixed.name, [&](const Graph& in) { return fixed.run(in, options.override_policy, report); });
+    const bool is_simplified = &fixed == &fixed_passes()[1];
+    if (is_simplified && options.reuse && !before.regions().empty()) marked = std::move(before);
   }
   // After the residuals, which name what there is more exactly where anything is left.
   if (!options.override_policy) check_names_occur(graph);
@@ -124,12 +129,13 @@ ExecutablePtr compile(const Graph& graph, const CompileOptions& options, const T
   if (const auto cost = marked ? checkpoint_cost(g, chosen.planned, lowering_options(options, *target),
                                                  [&] { return with_all_kept(*marked); })
                                : std::nullopt)
-    limits.push_back(*cost);
+    report.notes.push_back(*cost);
   dump.graph("updates", chosen.updates);
   dump.graph("tiles", chosen.tiled);
   Planned& planned = chosen.planned;
-  std::vector<std::string>& reported = planned.plan.analysis.limits;
-  reported.insert(reported.end(), limits.begin(), limits.end());
+  MemoryAnalysis& analysis = planned.plan.analysis;
+  analysis.limits.insert(analysis.limits.end(), report.limits.begin(), report.limits.end());
+  analysis.notes = std::move(report.notes);
   if (dump.on()) {
     const LowerOptions lowering = lowering_options(options, *target);
     const Graph summands = lowering.fuse ? repeat_summands(chosen.tiled) : chosen.tiled;

@@ -14,18 +14,16 @@
 namespace stow {
 namespace {
 
-using Limits = std::vector<std::string>;
-
 constexpr auto kPasses = std::to_array<FixedPass>({
-    {"simplify", [](const Graph& g, const PolicyPtr&, Limits&) { return move_parts(simplify(g)); }},
+    {"simplify", [](const Graph& g, const PolicyPtr&, PassReport&) { return move_parts(simplify(g)); }},
     {"residuals",
-     [](const Graph& g, const PolicyPtr& policy, Limits& limits) {
-       return realize_residuals(g, policy, &limits);
+     [](const Graph& g, const PolicyPtr& policy, PassReport& report) {
+       return realize_residuals(g, policy, &report);
      }},
-    {"prune", [](const Graph& g, const PolicyPtr&, Limits&) { return remove_dead_code(g); }},
-    {"sink", [](const Graph& g, const PolicyPtr&, Limits&) { return sink_into_scans(sink_moves(g)); }},
-    {"unroll", [](const Graph& g, const PolicyPtr&, Limits&) { return remove_dead_code(unroll_scans(g)); }},
-    {"sums", [](const Graph& g, const PolicyPtr&, Limits&) { return sum_slices(g); }},
+    {"prune", [](const Graph& g, const PolicyPtr&, PassReport&) { return remove_dead_code(g); }},
+    {"sink", [](const Graph& g, const PolicyPtr&, PassReport&) { return sink_into_scans(sink_moves(g)); }},
+    {"unroll", [](const Graph& g, const PolicyPtr&, PassReport&) { return remove_dead_code(unroll_scans(g)); }},
+    {"sums", [](const Graph& g, const PolicyPtr&, PassReport&) { return sum_slices(g); }},
 });
 static_assert(kPasses[kNumResidualPasses - 1].name == "prune");
 

@@ -3,20 +3,19 @@
 #pragma once
 
 #include <span>
-#include <string>
 #include <string_view>
-#include <vector>
 
 #include "stowage/base/inside.h"
 #include "stowage/ir/graph.h"
+#include "stowage/passes/pass_report.h"
 
 namespace stow {
 
 struct FixedPass {
   std::string_view name;  ///< As in dumps.
-  /// `override_policy`, when set, stands in for the policy of every region. `limits` is told of bounds of
-  /// work that took effect, each in a sentence.
-  Graph (*run)(const Graph& graph, const PolicyPtr& override_policy, std::vector<std::string>& limits);
+  /// `override_policy`, when set, stands in for the policy of every region. `report` gets what the
+  /// plan is to say of the pass.
+  Graph (*run)(const Graph& graph, const PolicyPtr& override_policy, PassReport& report);
 };
 
 /// In order; their graph is flat (autodiff/flatten.h), and over a mesh that of one position. The first

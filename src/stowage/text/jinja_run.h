@@ -6,7 +6,7 @@
 
 namespace stow::text::jinja {
 
-/// What a rendering may cost.
+/// Bounds on the cost of a rendering.
 struct Limits {
   int64_t steps = 2'000'000;       ///< Expressions and statements.
   size_t output_bytes = 64 << 20;  ///< Of all texts that it makes together.

@@ -70,7 +70,7 @@ class StreamDecoder {
 
   /// The text that one more id makes certain; empty while a character is unfinished.
   std::string push(int32_t id);
-  /// What is left: U+FFFD for a character that was never finished.
+  /// The rest: U+FFFD for a character that was never finished.
   std::string finish();
 
  private:

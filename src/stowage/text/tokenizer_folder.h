@@ -11,7 +11,7 @@
 
 namespace stow::text {
 
-/// What a Hugging Face folder or a GGUF file says about text.
+/// The texts of a Hugging Face folder or a GGUF file: tokenizer and chat template.
 struct TokenizerFolder {
   Tokenizer tokenizer;
   std::optional<ChatTemplate> chat_template;

@@ -8,6 +8,7 @@
 #include "stowage/base/text_file.h"
 #include "stowage/base/toml_entries.h"
 #include "stowage/train/config_keys.h"
+#include "stowage/train/policies.h"
 
 namespace stow {
 namespace {
@@ -237,7 +238,8 @@ Result<void> Loader::check_places() const {
     if (place == "disk" && !m.disk)
       return fail("{} needs space there: set memory.disk", with_place(key));
   }
-  const bool moves = m.policy.starts_with("offload_");
+  const std::optional<StepPolicy> policy = parse_policy(m.policy);
+  const bool moves = policy && traits_of(*policy).offloads;
   if (moves && !config_.is_virtual() && !m.disk)
     return fail("{} has nowhere to put them: set memory.disk, or runtime.platform=virtual",
                 with_place("memory.policy"));

@@ -60,7 +60,7 @@ struct TrainConfig {
     int64_t seq = 0;       ///< 0: as data.seq.
     std::string data;      ///< A JSONL file; empty: what data.path holds out.
     int64_t patience = 0;  ///< Evaluations without a better loss after which a run stops; 0: none.
-    /// Whether the checkpoint of the best evaluation stays. Once loaded true with patience, unless set.
+    /// True if the checkpoint of the best evaluation stays. Once loaded true with patience, unless set.
     bool keep_best = false;
   } eval;
   struct Optimizer {
@@ -75,13 +75,13 @@ struct TrainConfig {
     double eps = 1e-8;
     double momentum = 0;
     bool nesterov = false;
-    std::string moments = "f32";  ///< What the moments are kept in between steps.
+    std::string moments = "f32";  ///< The format of the moments between steps.
     std::string freeze;       ///< Patterns of paths, by commas.
     int64_t total_steps = 0;  ///< The schedule's length; train.steps once loaded, unless set.
   } optimizer;
   struct Train {
     int64_t steps = 300;
-    std::string compute = "f32";  ///< What activations and products are computed in; see dtypes.h.
+    std::string compute = "f32";  ///< The dtype of activations and products; see dtypes.h.
     int64_t loss_chunk = 0;       ///< Tokens whose logits exist at a time; 0: all.
     int64_t vocab_block = 0;      ///< Words whose logits exist at a time; 0: all.
     int64_t seed = 0;
@@ -96,9 +96,9 @@ struct TrainConfig {
     int64_t replica = 1;  ///< Copies of the weights, each with a share of the batch.
     int64_t data = 1;     ///< Devices that share the batch, and the weights and their state.
     int64_t model = 1;    ///< Devices that share heads, feed-forward blocks and the vocabulary.
-    bool sequence = false;  ///< Whether what a layer begins with is cut over `model` by tokens.
-    std::string parameters = "auto";  ///< Whether weights are cut over `data`.
-    std::string optimizer = "auto";   ///< Whether the optimizer's state and the average are.
+    bool sequence = false;  ///< True if the input of a layer is cut over `model` by tokens.
+    std::string parameters = "auto";  ///< The form of weights over `data`.
+    std::string optimizer = "auto";   ///< The same of the optimizer's state and the average.
 
     int64_t size() const { return replica * data * model; }  ///< Devices.
     int64_t batch_parts() const { return replica * data; }   ///< Shares of a batch.
@@ -108,7 +108,7 @@ struct TrainConfig {
     std::string
         disk_folder;  ///< Of the disk's file; the system's folder for temporary files if empty.
     double timeout = 60;  ///< Seconds that a device may be late where several train together.
-    std::string reduce = "tree";  ///< Who makes sums over devices: the tree, or the transport.
+    std::string reduce = "tree";  ///< The maker of sums over devices: the tree, or the transport.
     /// No key: the host's memory of each device through which the devices of a mesh exchange, as the
     /// command that starts them knows it (comm::window_of). It counts against memory.host.
     int64_t window_bytes = 0;
@@ -118,13 +118,13 @@ struct TrainConfig {
     std::optional<int64_t> host;    ///< Of a virtual device; none: no limit.
     std::optional<int64_t> disk;    ///< None: no disk.
     std::string policy = "auto";
-    std::string activations = "auto";   ///< Where those go that leave the device.
-    std::string optimizer = "auto";     ///< Where the optimizer's state lies.
-    std::string parameters = "auto";    ///< Where weights lie.
-    std::string gradients = "auto";     ///< Where their gradients lie.
-    std::string frozen = "auto";        ///< Where weights lie that are not trained.
-    std::string feed_forward = "auto";  ///< Whether those blocks are computed chunk by chunk.
-    std::string loss = "auto";          ///< Whether the loss is.
+    std::string activations = "auto";   ///< The memory of those that leave the device.
+    std::string optimizer = "auto";     ///< The memory of the optimizer's state.
+    std::string parameters = "auto";    ///< The memory of weights.
+    std::string gradients = "auto";     ///< The memory of their gradients.
+    std::string frozen = "auto";        ///< The memory of weights that are not trained.
+    std::string feed_forward = "auto";  ///< "chunked" or "whole" for those blocks.
+    std::string loss = "auto";          ///< The same for the loss.
     bool operator==(const Memory&) const = default;
   } memory;
 
@@ -134,33 +134,33 @@ struct TrainConfig {
   bool is_virtual() const { return runtime.platform == "virtual"; }
   /// Tokens whose activations a device has at a time: its share of a microbatch.
   int64_t tokens_a_step() const { return data.batch / mesh.batch_parts() * data.seq; }
-  /// Whether that share has more tokens than a chunk of a feed-forward block or of the loss.
+  /// True if that share has more tokens than a chunk of a feed-forward block or of the loss.
   bool has_chunks() const { return tokens_a_step() > kProductBlock; }
-  /// Whether train.loss_chunk or train.vocab_block cuts the loss into parts.
+  /// True if train.loss_chunk or train.vocab_block cuts the loss into parts.
   bool has_loss_in_parts() const { return train.loss_chunk > 0 || train.vocab_block > 0; }
 };
 
-/// What `optimizer.schedule`, `optimizer.moments` and `train.compute` may be.
+/// The words of `optimizer.schedule`, `optimizer.moments` and `train.compute`.
 const std::vector<std::string>& schedule_names();
 const std::vector<std::string>& moment_formats();
 const std::vector<std::string>& compute_dtypes();
 
-/// What `memory.policy` may be: "auto" and the policies by name.
+/// The words of `memory.policy`: "auto" and the policies by name.
 const std::vector<std::string>& memory_policies();
-/// What `runtime.platform`, `runtime.reduce`, `memory.activations` and the other places may be.
+/// The words of `runtime.platform`, `runtime.reduce`, `memory.activations` and the other places.
 const std::vector<std::string>& platforms();
 const std::vector<std::string>& reduce_orders();
 const std::vector<std::string>& activation_places();
 const std::vector<std::string>& state_places();
-/// What `model.dtype` and `data.too_long` may be.
+/// The words of `model.dtype` and `data.too_long`.
 const std::vector<std::string>& weight_dtypes();
 const std::vector<std::string>& too_long_choices();
-/// What `memory.feed_forward` and `memory.loss` may be.
+/// The words of `memory.feed_forward` and `memory.loss`.
 const std::vector<std::string>& chunk_forms();
-/// What `mesh.parameters` and `mesh.optimizer` may be.
+/// The words of `mesh.parameters` and `mesh.optimizer`.
 const std::vector<std::string>& mesh_forms();
 
-/// Where values come from, the later over the earlier: defaults, file, settings in order, memory.
+/// The sources of values, the later over the earlier: defaults, file, settings in order, memory.
 struct ConfigSources {
   std::string toml_path;              ///< Empty for none.
   std::vector<std::string> settings;  ///< "key=value", as given to --set.

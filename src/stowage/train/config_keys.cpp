@@ -10,6 +10,7 @@
 #include "stowage/base/bytes.h"
 #include "stowage/train/dtypes.h"
 #include "stowage/train/optimizer.h"
+#include "stowage/train/policies.h"
 
 namespace stow {
 namespace {
@@ -29,29 +30,29 @@ constexpr ConfigKey kKeys[] = {
     {"model.kv_heads", IntField{STOW_FIELD(model.kv_heads), 1, 1 << 16}, true, "heads of keys and values; divides heads", "", KeyScope::kSizes},
     {"model.ffn", IntField{STOW_FIELD(model.ffn), 1, 1 << 24}, true, "width inside the feed-forward block", "", KeyScope::kSizes},
     {"model.vocab", IntField{STOW_FIELD(model.vocab), 256, 1 << 24}, true, "number of tokens; bytes are the first 256", "", KeyScope::kSizes},
-    {"model.tied", BoolField{STOW_FIELD(model.tied)}, true, "whether the head is the embedding, transposed", "", KeyScope::kSizes},
+    {"model.tied", BoolField{STOW_FIELD(model.tied)}, true, "true: the head is the embedding, transposed", "", KeyScope::kSizes},
     {"lora.rank", IntField{STOW_FIELD(lora.rank), 0, 1 << 16}, true, "rank of an adapter that is trained while the model is frozen; 0: none, all weights train", "", KeyScope::kAdapter},
     {"lora.alpha", FloatField{STOW_FIELD(lora.alpha), 0, 1e6}, true, "the adapter counts alpha / rank times; 0: alpha is twice the rank", "", KeyScope::kAdapter},
-    {"lora.targets", TextField{STOW_FIELD(lora.targets)}, true, "what has an adapter: all-linear, names by commas (q_proj,v_proj) or regex:PATTERN", "", KeyScope::kAdapter},
-    {"lora.rslora", BoolField{STOW_FIELD(lora.rslora)}, true, "whether it counts alpha / sqrt(rank) times", "", KeyScope::kAdapter},
+    {"lora.targets", TextField{STOW_FIELD(lora.targets)}, true, "modules with an adapter: all-linear, names by commas (q_proj,v_proj) or regex:PATTERN", "", KeyScope::kAdapter},
+    {"lora.rslora", BoolField{STOW_FIELD(lora.rslora)}, true, "true: its factor is alpha / sqrt(rank)", "", KeyScope::kAdapter},
     {"lora.dropout", FloatField{STOW_FIELD(lora.dropout), 0, 1, true}, true, "share of an adapter's inputs that are dropped in training", "", KeyScope::kAdapter},
     {"lora.init", TextField{STOW_FIELD(lora.init), nullptr, true}, false, "a PEFT folder that the adapter starts as", "", KeyScope::kFiles},
     {"data.path", TextField{STOW_FIELD(data.path)}, false, "the text to train on, its last tenth held out; with model.path a JSONL file, or a folder with train.jsonl and valid.jsonl"},
     {"data.batch", IntField{STOW_FIELD(data.batch), 1, kMany}, true, "sequences of a microbatch"},
     {"data.seq", IntField{STOW_FIELD(data.seq), 1, kMany}, true, "tokens a sequence"},
     {"data.accumulate", IntField{STOW_FIELD(data.accumulate), 1, 1 << 16}, true, "microbatches of an update, whose gradients add up in one set of buffers"},
-    {"data.pack", BoolField{STOW_FIELD(data.pack)}, true, "whether several examples share a sequence, unseen by one another", "", KeyScope::kFiles},
-    {"data.mask_prompt", BoolField{STOW_FIELD(data.mask_prompt)}, true, "whether prompts are no targets", "", KeyScope::kFiles},
-    {"data.shuffle", BoolField{STOW_FIELD(data.shuffle)}, true, "whether examples come in an order drawn each epoch; else in the file's", "", KeyScope::kFiles},
-    {"data.length_buckets", BoolField{STOW_FIELD(data.length_buckets)}, true, "whether short examples come together in shorter sequences, of a half, a quarter or an eighth", "", KeyScope::kFiles},
-    {"data.too_long", TextField{STOW_FIELD(data.too_long), too_long_choices}, true, "what becomes of examples longer than a sequence", "", KeyScope::kFiles},
+    {"data.pack", BoolField{STOW_FIELD(data.pack)}, true, "true: several examples share a sequence, unseen by one another", "", KeyScope::kFiles},
+    {"data.mask_prompt", BoolField{STOW_FIELD(data.mask_prompt)}, true, "true: prompts are no targets", "", KeyScope::kFiles},
+    {"data.shuffle", BoolField{STOW_FIELD(data.shuffle)}, true, "true: examples come in an order drawn each epoch; else in the file's", "", KeyScope::kFiles},
+    {"data.length_buckets", BoolField{STOW_FIELD(data.length_buckets)}, true, "true: short examples come together in shorter sequences, of a half, a quarter or an eighth", "", KeyScope::kFiles},
+    {"data.too_long", TextField{STOW_FIELD(data.too_long), too_long_choices}, true, "the treatment of examples longer than a sequence", "", KeyScope::kFiles},
     {"data.valid_fraction", FloatField{STOW_FIELD(data.valid_fraction), 0, 1, true}, true, "share of a file's lines, from its end, held out for validation", "", KeyScope::kFiles},
     {"eval.every", IntField{STOW_FIELD(eval.every), 0, kMany}, false, "steps between evaluations; 0: at the end alone"},
     {"eval.batch", IntField{STOW_FIELD(eval.batch), 0, kMany}, false, "sequences of a batch of evaluation; 0: as data.batch", "", KeyScope::kFiles},
     {"eval.seq", IntField{STOW_FIELD(eval.seq), 0, kMany}, false, "tokens of a sequence of evaluation; 0: as data.seq", "", KeyScope::kFiles},
-    {"eval.data", TextField{STOW_FIELD(eval.data), nullptr, true}, false, "a JSONL file to evaluate on (default: what data.path holds out)", "", KeyScope::kFiles},
+    {"eval.data", TextField{STOW_FIELD(eval.data), nullptr, true}, false, "a JSONL file to evaluate on (default: the part that data.path holds out)", "", KeyScope::kFiles},
     {"eval.patience", IntField{STOW_FIELD(eval.patience), 0, kMany}, false, "evaluations in a row without a lower loss after which the run stops; 0: it never does"},
-    {"eval.keep_best", BoolField{STOW_FIELD(eval.keep_best)}, false, "whether the checkpoint of the lowest loss in evaluation stays beside the newest ones; true by itself with eval.patience"},
+    {"eval.keep_best", BoolField{STOW_FIELD(eval.keep_best)}, false, "true: the checkpoint of the lowest loss in evaluation stays beside the newest ones; so by itself with eval.patience"},
     {"optimizer.name", TextField{STOW_FIELD(optimizer.name), optimizer_names}, true, "the rule of the updates"},
     {"optimizer.lr", FloatField{STOW_FIELD(optimizer.lr), 0, 1e3}, true, "highest learning rate"},
     {"optimizer.schedule", TextField{STOW_FIELD(optimizer.schedule), schedule_names}, true, "after the warm-up: down a cosine to a tenth, or as it is"},
@@ -62,9 +63,9 @@ constexpr ConfigKey kKeys[] = {
     {"optimizer.beta2", FloatField{STOW_FIELD(optimizer.beta2), 0, 1, true}, true, "decay of the second moment (of the only one of lion)", "adamw, adam, lion, rmsprop, muon"},
     {"optimizer.eps", FloatField{STOW_FIELD(optimizer.eps), 0, 1}, true, "added to the root of the second moment", "adamw, adam, rmsprop, muon"},
     {"optimizer.momentum", FloatField{STOW_FIELD(optimizer.momentum), 0, 1, true}, true, "decay of the momentum; 0 for none", "sgd, rmsprop, adafactor"},
-    {"optimizer.nesterov", BoolField{STOW_FIELD(optimizer.nesterov)}, true, "whether the momentum looks one step ahead", "adamw, adam, sgd, rmsprop"},
-    {"optimizer.moments", TextField{STOW_FIELD(optimizer.moments), moment_formats}, true, "what the moments are kept in: f32, bf16 or 8 bits a number", "adamw, adam, sgd, lion, muon"},
-    {"optimizer.freeze", TextField{STOW_FIELD(optimizer.freeze), nullptr, true}, true, "what is not trained: paths in the model with * and ?, by commas"},
+    {"optimizer.nesterov", BoolField{STOW_FIELD(optimizer.nesterov)}, true, "true: the momentum looks one step ahead", "adamw, adam, sgd, rmsprop"},
+    {"optimizer.moments", TextField{STOW_FIELD(optimizer.moments), moment_formats}, true, "format of the moments: f32, bf16 or 8 bits a number", "adamw, adam, sgd, lion, muon"},
+    {"optimizer.freeze", TextField{STOW_FIELD(optimizer.freeze), nullptr, true}, true, "parameters that are not trained: paths with * and ?, by commas"},
     {"optimizer.total_steps", IntField{STOW_FIELD(optimizer.total_steps), 1, kMany}, true, "length of the schedule (default: train.steps)"},
     {"train.steps", IntField{STOW_FIELD(train.steps), 1, kMany}, false, "steps to train"},
     {"train.compute", TextField{STOW_FIELD(train.compute), compute_dtypes, false, parse_compute_dtype}, true, "dtype of activations and products, or a policy such as p=bf16,c=bf16,o=f32; p: of trained weights, f32 unless it says bf16"},
@@ -79,22 +80,22 @@ constexpr ConfigKey kKeys[] = {
     {"mesh.replica", IntField{STOW_FIELD(mesh.replica), 1, 1 << 20}, false, "copies of the weights, each with a share of the batch"},
     {"mesh.data", IntField{STOW_FIELD(mesh.data), 1, 1 << 20}, false, "devices that share the batch, and the weights and their state"},
     {"mesh.model", IntField{STOW_FIELD(mesh.model), 1, 1 << 20}, false, "devices that share heads, feed-forward blocks and the vocabulary"},
-    {"mesh.sequence", BoolField{STOW_FIELD(mesh.sequence)}, false, "whether what a layer begins with, and keeps, is cut over mesh.model by tokens"},
-    {"mesh.parameters", TextField{STOW_FIELD(mesh.parameters), mesh_forms}, false, "whether weights are cut over mesh.data (auto: but vectors of up to 64 KiB)"},
-    {"mesh.optimizer", TextField{STOW_FIELD(mesh.optimizer), mesh_forms}, false, "whether the optimizer's state and the average of the weights are (auto: as the weights)"},
+    {"mesh.sequence", BoolField{STOW_FIELD(mesh.sequence)}, false, "true: the input of a layer, which it keeps, is cut over mesh.model by tokens"},
+    {"mesh.parameters", TextField{STOW_FIELD(mesh.parameters), mesh_forms}, false, "form of weights over mesh.data (auto: sharded, but for vectors of up to 64 KiB)"},
+    {"mesh.optimizer", TextField{STOW_FIELD(mesh.optimizer), mesh_forms}, false, "the same of the optimizer's state and the average of the weights (auto: as the weights)"},
     {"runtime.platform", TextField{STOW_FIELD(runtime.platform), platforms}, false, "cpu: the host's memory is the device's; virtual: a device with a memory of its own"},
-    {"runtime.disk_folder", TextField{STOW_FIELD(runtime.disk_folder), nullptr, true}, false, "where the disk's file lies"},
+    {"runtime.disk_folder", TextField{STOW_FIELD(runtime.disk_folder), nullptr, true}, false, "folder of the disk's file"},
     {"runtime.timeout", FloatField{STOW_FIELD(runtime.timeout), 0.001, 1e6}, false, "seconds that a device of the mesh may be late before the run ends"},
     {"runtime.reduce", TextField{STOW_FIELD(runtime.reduce), reduce_orders}, true, "tree: sums over devices have the same bits on every transport; native: the transport makes them"},
-    {"memory.device", SizeField{STOW_FIELD(memory.device)}, false, "budget (default: what the machine can give)"},
+    {"memory.device", SizeField{STOW_FIELD(memory.device)}, false, "budget (default: all that the machine can give)"},
     {"memory.host", SizeField{STOW_FIELD(memory.host)}, false, "the host's memory beside a virtual device (default: no limit)"},
     {"memory.disk", SizeField{STOW_FIELD(memory.disk)}, false, "space on the disk (default: none)"},
-    {"memory.policy", TextField{STOW_FIELD(memory.policy), memory_policies}, false, "what the backward pass finds kept"},
-    {"memory.activations", TextField{STOW_FIELD(memory.activations), activation_places}, false, "where the offloading policies put what they move"},
-    {"memory.optimizer", TextField{STOW_FIELD(memory.optimizer), state_places}, false, "where the optimizer's state lies between its updates"},
-    {"memory.parameters", TextField{STOW_FIELD(memory.parameters), state_places}, false, "where weights lie"},
-    {"memory.gradients", TextField{STOW_FIELD(memory.gradients), state_places}, false, "where the weights' gradients lie (auto: beside them, or further away where need be)"},
-    {"memory.frozen", TextField{STOW_FIELD(memory.frozen), state_places}, false, "where weights lie that are not trained"},
+    {"memory.policy", TextField{STOW_FIELD(memory.policy), memory_policies}, false, "the residuals that layers keep for the backward pass"},
+    {"memory.activations", TextField{STOW_FIELD(memory.activations), activation_places}, false, "memory of the values that offloading policies move"},
+    {"memory.optimizer", TextField{STOW_FIELD(memory.optimizer), state_places}, false, "memory of the optimizer's state between its updates"},
+    {"memory.parameters", TextField{STOW_FIELD(memory.parameters), state_places}, false, "memory of weights"},
+    {"memory.gradients", TextField{STOW_FIELD(memory.gradients), state_places}, false, "memory of the weights' gradients (auto: beside them, or further away where need be)"},
+    {"memory.frozen", TextField{STOW_FIELD(memory.frozen), state_places}, false, "memory of weights that are not trained"},
     {"memory.feed_forward", TextField{STOW_FIELD(memory.feed_forward), chunk_forms}, false, "feed-forward blocks: all tokens at once (whole), or 256 at a time (chunked)"},
     {"memory.loss", TextField{STOW_FIELD(memory.loss), chunk_forms}, false, "the loss: all tokens at once (whole), or 256 at a time (chunked)"},
 };
@@ -286,10 +287,12 @@ const std::vector<std::string>& compute_dtypes() {
 }
 
 const std::vector<std::string>& memory_policies() {
-  static const std::vector<std::string> policies = {
-      "auto",      "save_all",        "save_dots",   "save_gate", "save_named", "offload_named",
-      "recompute", "offload_carries", "offload_all", "nested",    "offload_nested"};
-  return policies;
+  static const std::vector<std::string> words = [] {
+    std::vector<std::string> all = {"auto"};
+    for (const StepPolicyTraits& policy : step_policies()) all.emplace_back(policy.name);
+    return all;
+  }();
+  return words;
 }
 const std::vector<std::string>& platforms() {
   static const std::vector<std::string> names = {"cpu", "virtual"};

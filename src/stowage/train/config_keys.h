@@ -24,7 +24,7 @@ struct FloatField {
   double& (*get)(TrainConfig&);
   double min;
   double max;
-  bool below_max = false;  ///< Whether max itself is out of range.
+  bool below_max = false;  ///< True if max itself is out of range.
 };
 struct BoolField {
   bool& (*get)(TrainConfig&);
@@ -51,14 +51,14 @@ enum class KeyScope : uint8_t {
 struct ConfigKey {
   std::string_view name;
   std::variant<IntField, FloatField, BoolField, TextField, SizeField> field;
-  bool resumes;  ///< Whether a resumed run must have the same value.
+  bool resumes;  ///< True if a resumed run must have the same value.
   std::string_view help;
   std::string_view optimizers = "";  ///< Those it has an effect with: "sgd, lion"; empty for all.
   KeyScope scope = KeyScope::kAll;
 
-  /// Whether it has an effect with the configuration's model, optimizer and schedule.
+  /// True if it has an effect with the configuration's model, optimizer and schedule.
   bool serves(const TrainConfig& config) const;
-  /// Whether its model is of that scope.
+  /// True if its model is of that scope.
   bool is_of_model(const TrainConfig& config) const;
 };
 

@@ -38,7 +38,7 @@ Result<ByteData> ByteData::open(const std::string& path, int64_t vocab, int64_t 
   data.text_.resize(static_cast<size_t>(n));
   if (Result<void> read = file->read(0, std::as_writable_bytes(std::span(data.text_))); !read)
     return read.failure();
-  if (n == 0) return fail("{}: the file is empty", path);
+  if (n == 0) return fail("{}: expected text, got an empty file", path);
   const int64_t held_out = n / 10;
   data.n_train_ = n - held_out;
   if (data.n_train_ < seq + 1 || held_out < seq + 1)

@@ -305,6 +305,8 @@ std::string describe_mesh(const Job& job) {
 }
 
 std::string describe_choice(const Job& job, const Choice& choice, const Budgets& budgets) {
+  if (!choice.plan)
+    return describe_refusal(job, choice, shortfalls(job, choice, budgets), {}, budgets);
   const JobPlan& plan = *choice.plan;
   const TrainConfig& c = job.config();
   std::string text = fmt::format("model: {}\n", job.describe());
@@ -332,9 +334,11 @@ std::string describe_choice(const Job& job, const Choice& choice, const Budgets&
                                    static_cast<double>(plan.lower_bound_bytes[0]) -
                                1.0),
                       1e3 * plan.plan_s);
-  if (plan.programs.step)
-    for (const std::string& limit : plan.programs.step->memory_analysis().limits)
-      text += fmt::format("limit: {}\n", limit);
+  if (plan.programs.step) {
+    const MemoryAnalysis& analysis = plan.programs.step->memory_analysis();
+    for (const std::string& limit : analysis.limits) text += fmt::format("limit: {}\n", limit);
+    for (const std::string& note : analysis.notes) text += fmt::format("note: {}\n", note);
+  }
   return text;
 }
 

@@ -8,11 +8,11 @@
 
 namespace stow {
 
-/// Whether a file can be made in the folder of the configuration's disk; one without a disk needs
+/// Checks that a file can be made in the folder of the configuration's disk; without a disk it needs
 /// none. Errors: one line that names runtime.disk_folder, the folder and the system's reason.
 Result<void> check_disk_folder(const TrainConfig& config);
 
-/// Whether so many bytes can be reserved there now; they are given back at once.
+/// Checks that so many bytes can be reserved there now; they are given back at once.
 /// Errors: as check_disk_folder.
 Result<void> check_disk_space(const TrainConfig& config, int64_t bytes);
 

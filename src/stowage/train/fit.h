@@ -1,4 +1,4 @@
-// Whether plans fit budgets: what choice.cpp and remedies.cpp share.
+// Tests of plans against budgets, shared by choice.cpp and remedies.cpp.
 // Not for users of a job; job.h has what they need.
 #pragma once
 

@@ -64,7 +64,7 @@ struct JobPlan {
     BytesByKind peak_bytes{}, lower_bound_bytes{};
   };
   std::vector<Phase> phases;
-  bool moves_ahead = false;  ///< Whether moves and collectives of its steps may run ahead.
+  bool moves_ahead = false;  ///< True if moves and collectives of its steps may run ahead.
   double plan_s = 0;  ///< What planning it took; of what choose_plan chose, all that was planned.
   const Executable& program(std::string_view phase) const;  ///< Of one of `phases`.
   const MemoryAnalysis& peak_analysis() const;
@@ -135,7 +135,7 @@ class Job {
                bool moves_ahead = true) const;
   /// plan() with every move by itself, of the steps alone where these take more than a budget.
   JobPlan plan_until_over(const Placement& placement, const Budgets& budgets) const;
-  /// Whether anything that could run ahead moves in a step: between memories, or between devices.
+  /// True if anything that could run ahead moves in a step: between memories, or between devices.
   bool moves(const Placement& placement) const;
   /// The plan that tells whether the placement fits: with every move by itself. What does not fit
   /// so is taken not to with moves ahead, either; where these alone do not fit, this is what runs.

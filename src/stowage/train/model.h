@@ -69,7 +69,7 @@ struct ModelSizes {
   int64_t ffn = 0;     ///< Elements of a token in the widest block of a layer; 0: none to be chunked.
   int64_t vocab = 0;   ///< Logits of a token; 0: the loss has none to be chunked.
   int64_t frozen_bytes = 0;  ///< Of weights that are not trained.
-  /// Whether chunks change no number of a bf16 computation either: where the weights that all tokens
+  /// True if chunks change no number of a bf16 computation either: where the weights that all tokens
   /// share have no gradient that is rounded.
   bool chunks_keep_bf16 = false;
 };
@@ -153,7 +153,7 @@ class TrainModel {
   /// The axes of the parameter or frozen weight at that path, by which a mesh cuts it (train/mesh.h).
   /// Empty: the model has no names for them.
   virtual std::vector<WeightAxis> axes_of(std::string_view /*path*/) const { return {}; }
-  /// Whether the parameters' initial values come from files (open_weights), not from init().
+  /// True if the parameters' initial values come from files (open_weights), not from init().
   virtual bool reads_parameters() const { return false; }
   /// The files of parameters and frozen weights; null where nothing comes from files.
   virtual Result<std::unique_ptr<ModelWeights>> open_weights() const {
@@ -165,7 +165,7 @@ class TrainModel {
   virtual size_t n_batch_shapes() const { return 1; }
   /// What the loss reads beside the weights, abstract: a microbatch. Shape 0 is the largest.
   virtual NamedArrays batch(size_t shape) const = 0;
-  /// Whether anything is held out to be evaluated on.
+  /// True if anything is held out to be evaluated on.
   virtual bool evaluates() const { return true; }
   /// What evaluate() reads.
   virtual NamedArrays eval_batch() const { return batch(0); }

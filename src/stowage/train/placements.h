@@ -28,9 +28,9 @@ struct Placement {
 };
 /// The form of a step that a placement asks for.
 StepForm step_form(const Placement& placement);
-/// Whether the loss may be computed in chunks without a change of its numbers.
+/// True if the loss may be computed in chunks without a change of its numbers.
 bool can_chunk_loss(const TrainConfig& config, const ModelSizes& sizes);
-/// Whether nothing of a run leaves the device.
+/// True if nothing of a run leaves the device.
 bool is_all_on_device(const Placement& placement);
 /// "recompute", "offload_named to disk, optimizer on pinned_host". Gradients are named where they do
 /// not lie beside their parameters.

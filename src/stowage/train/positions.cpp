@@ -1,11 +1,9 @@
 #include "stowage/train/positions.h"
 
-#include <exception>
-
 #include <fmt/format.h>
 
 #include "stowage/base/error.h"
-#include "stowage/runtime/streams.h"
+#include "stowage/runtime/comm/run_together.h"
 
 namespace stow {
 
@@ -41,35 +39,11 @@ PositionBuffers Positions::run(const ExecutablePtr& program, const PositionBuffe
   if (mesh_.rank() == 0) return {program->run(*at_[0].device, arguments[0], observer)};
   const std::span<const ExecutablePtr> programs = bound(program);
   PositionBuffers results(at_.size());
-  std::vector<std::exception_ptr> errors(at_.size());
-  std::vector<uint64_t> tickets;
-  for (size_t i = 0; i < at_.size(); ++i)
-    tickets.push_back(at_[i].device->worker().start([&, i] {
-      const Position& at = at_[i];
-      try {
-        results[i] =
-            programs[i]->run(*at.device, arguments[i], i == 0 ? observer : nullptr, &at.mesh);
-      } catch (const std::exception& error) {
-        errors[i] = std::current_exception();
-        at.mesh.communicator->abort(
-            fmt::format("{}: {}", at.mesh.communicator->name_of(at.mesh.communicator->rank()),
-                        error.what()));
-      }
-    }));
-  for (size_t i = 0; i < at_.size(); ++i) at_[i].device->worker().wait(tickets[i]);
-  // What the others say of the one that failed counts less than what it says itself.
-  std::exception_ptr first;
-  for (const std::exception_ptr& error : errors) {
-    if (!error) continue;
-    try {
-      std::rethrow_exception(error);
-    } catch (const comm::CommunicationError&) {
-      if (!first) first = error;
-    } catch (...) {
-      std::rethrow_exception(error);
-    }
-  }
-  if (first) std::rethrow_exception(first);
+  std::vector<comm::Participant> participants;
+  for (const Position& at : at_) participants.push_back({at.device.get(), at.mesh.communicator});
+  comm::run_together(participants, [&](size_t i) {
+    results[i] = programs[i]->run(*at_[i].device, arguments[i], i == 0 ? observer : nullptr, &at_[i].mesh);
+  });
   return results;
 }
 

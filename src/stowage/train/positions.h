@@ -35,7 +35,7 @@ class Positions {
   int64_t position(size_t i) const { return at_[i].mesh.position; }  ///< In the mesh.
   int32_t process() const { return world_ ? world_->process() : 0; }
   int32_t n_processes() const { return world_ ? world_->n_processes() : 1; }
-  bool is_first() const { return process() == 0; }  ///< Whether this process prints and writes.
+  bool is_first() const { return process() == 0; }  ///< True if this process prints and writes.
   /// Host memory through which the devices exchange, of this process or, shared, of the host; 0 without a
   /// mesh.
   int64_t window_bytes() const {

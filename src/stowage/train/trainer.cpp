@@ -5,98 +5,31 @@
 #endif
 #include <unistd.h>
 
-#include <algorithm>
 #include <chrono>
+#include <cerrno>
 #include <cmath>
-#include <csignal>
 #include <cstring>
 #include <fstream>
 #include <limits>
-#include <set>
 
-#include "stowage/base/bytes.h"
-#include "stowage/base/median.h"
 #include "stowage/io/checkpoint_file.h"
 #include "stowage/io/files.h"
-#include "stowage/io/tensor_slice.h"
-#include "stowage/tune/kernel_times.h"
-#include "stowage/tune/run_trace.h"
+#include "stowage/train/interrupts.h"
 #include "stowage/train/mesh_checkpoint.h"
 #include "stowage/train/progress_events.h"
+#include "stowage/train/run_report.h"
+#include "stowage/train/run_state.h"
 #include "stowage/train/step.h"
 
 namespace stow {
 namespace {
 
 constexpr int64_t kKeptCheckpoints = 3;
-constexpr size_t kShownWaits = 5;
-constexpr int64_t kTimedSteps = 20;  // whose kernels' times are kept where a trace is asked for
-
-constexpr int kInterrupts[] = {SIGINT, SIGTERM};
-volatile std::sig_atomic_t interrupted = 0;
-volatile std::sig_atomic_t came_from[2] = {0, 0};  // a launcher, others
-pid_t launcher = 0;                                // 0 for none
-// A signal to a group of processes may come twice: by itself, and handed on by the launcher.
-void on_interrupt(int signal, siginfo_t* info, void*) {
-  const bool is_own = launcher != 0 && info->si_code == SI_USER && info->si_pid == launcher;
-  volatile std::sig_atomic_t& came = came_from[is_own ? 0 : 1];
-  if (came) {
-    std::signal(signal, SIG_DFL);
-    std::raise(signal);
-  }
-  came = 1;
-  interrupted = 1;
-}
-
-// While it lives, Ctrl-C or SIGTERM asks the run to stop after the step; a second one kills it.
-// What was ignored before, as a shell does with SIGINT for what it runs in the background, stays
-// so. Where a reader of what is printed ends, the write fails, after which comes a checkpoint.
-class InterruptGuard {
- public:
-  InterruptGuard() {
-    interrupted = 0;
-    came_from[0] = 0;
-    came_from[1] = 0;
-    const Result<comm::Launch> launch = comm::launch_of_environment();
-    launcher = launch && launch->by == comm::Launch::By::kLauncher ? ::getppid() : 0;
-    struct sigaction action {};
-    action.sa_sigaction = on_interrupt;
-    action.sa_flags = SA_SIGINFO;
-    for (size_t k = 0; k < std::size(kInterrupts); ++k) {
-      sigaction(kInterrupts[k], nullptr, &before_[k]);
-      if (before_[k].sa_handler != SIG_IGN) sigaction(kInterrupts[k], &action, nullptr);
-    }
-    action = {};
-    action.sa_handler = SIG_IGN;
-    sigaction(SIGPIPE, &action, &before_pipe_);
-  }
-  ~InterruptGuard() {
-    for (size_t k = 0; k < std::size(kInterrupts); ++k)
-      sigaction(kInterrupts[k], &before_[k], nullptr);
-    sigaction(SIGPIPE, &before_pipe_, nullptr);
-  }
-  InterruptGuard(const InterruptGuard&) = delete;
-  InterruptGuard& operator=(const InterruptGuard&) = delete;
-
- private:
-  struct sigaction before_[std::size(kInterrupts)], before_pipe_;
-};
-
-double now_s() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 float read_float(const DeviceBufferPtr& buffer) {
   float value;
   buffer->read(0, std::as_writable_bytes(std::span(&value, 1)));
   return std::isnan(value) ? std::abs(value) : value;  // a NaN of either sign is one
-}
-
-std::string format_duration(double seconds) {
-  const int64_t s = static_cast<int64_t>(seconds + 0.5);
-  if (s < 60) return fmt::format("{}s", s);
-  if (s < 3600) return fmt::format("{}m{:02}s", s / 60, s % 60);
-  return fmt::format("{}h{:02}m", s / 3600, s / 60 % 60);
 }
 
 class Run {
@@ -106,18 +39,17 @@ class Run {
       : job_(job),
         config_(job.config()),
         plan_(plan),
-        budget_bytes_(budgets[0].value_or(Device::unlimited_bytes())),
         options_(options),
         data_(std::move(data)),
-        data_digest_(data_->digest()),
         positions_(positions),
-        device_(&positions.device(0)) {}
+        report_(job, plan, budgets, options, positions),
+        state_(job, plan, positions, data_->digest()) {}
 
   Result<int> run() {
     try {
       return run_all();
     } catch (const DiskError& error) {
-      end_line();
+      report_.end_line();
       return stopped_by(error.what());
     }
   }
@@ -134,8 +66,7 @@ class Run {
     if (Result<void> begun = events_.begin(config_.train.tensorboard, step_ + 1); !begun)
       return begun.failure();
     const InterruptGuard guard;
-    begin_s_ = now_s();
-    first_step_ = step_;
+    report_.begin(step_);
     int status = 0;
     // One that an interruption left out.
     if (step_ > 0 && is_evaluated_after(step_) && evaluated_step_ < step_ &&
@@ -149,7 +80,7 @@ class Run {
       if (!done) return done.failure();
       status = *done;
     }
-    end_line();
+    report_.end_line();
     std::optional<double> validation;
     if (status == 0) {
       const bool is_known = evaluated_step_ == step_ && last_validation_;
@@ -178,20 +109,14 @@ class Run {
       if (!finished || *finished != kStatusInterrupted) return finished;
       status = *finished;
     }
-    say("interrupted after step {}: saved to {}; --resume goes on from there\n", step_, saved_);
+    report_.say("interrupted after step {}: saved to {}; --resume goes on from there\n", step_, saved_);
     if (Result<void> written = write_summary("interrupted"); !written) return written.failure();
     return status;
   }
 
-  template <typename... Args>
-  void say(fmt::format_string<Args...> format, Args&&... args) {
-    if (options_.text) fmt::print(options_.text, format, std::forward<Args>(args)...);
-    if (options_.text) std::fflush(options_.text);
-  }
-
   Result<void> start() {
     if (options_.resume && !file_exists(config_.train.out))
-      return fail("{}: no checkpoint to resume from", config_.train.out);
+      return fail("{}: expected a checkpoint to resume from, got none; leave --resume out to begin", config_.train.out);
     if (positions_.is_first()) {
       if (Result<void> made = ensure_directory(config_.train.out); !made) return made;
       Result<HeldDirectory> held = HeldDirectory::hold(config_.train.out);
@@ -199,24 +124,20 @@ class Run {
       held_.emplace(std::move(*held));
     }
     if (Result<void> shared = check_shared_folder(); !shared) return shared;
-    if (const std::string text = data_->describe(); !text.empty()) say("{}\n", text);
-    if (const Disk* disk = used_disk())
-      say("disk: a file in {}, moved by {}{}\n", disk->folder(), disk_engine_name(disk->engine()),
-          disk->direct() ? "" : " through the page cache");
-    Result<std::optional<AtomicFile>> trace = open_trace(options_.trace_path);
-    if (!trace) return trace.failure();
-    if (*trace) trace_.emplace(std::move(**trace));
+    if (const std::string text = data_->describe(); !text.empty()) report_.say("{}\n", text);
+    report_.say_disk();
+    if (Result<void> opened = report_.open_trace(); !opened) return opened;
     if (options_.resume) return load();
-    if (Result<void> made = make_state(); !made) return made;
+    if (Result<void> made = state_.make(); !made) return made;
     positions_.drop_arenas();
-    if (Result<void> loaded = load_frozen(); !loaded) return loaded;
+    if (Result<void> loaded = state_.load_frozen(); !loaded) return loaded;
     // Once nothing stands in the way of a run, on any process.
     const Result<void> all =
         work_together(positions_, "the start of the run", []() -> Result<void> { return {}; });
     if (!all || !positions_.is_first()) return all;
     Result<std::string> moved = set_aside_checkpoints(config_.train.out);
     if (!moved) return moved.failure();
-    if (!moved->empty()) say("checkpoints of an earlier run are now in {}\n", *moved);
+    if (!moved->empty()) report_.say("checkpoints of an earlier run are now in {}\n", *moved);
     return {};
   }
 
@@ -228,7 +149,7 @@ class Run {
         text_of_first(positions_, label, [&]() -> Result<std::string> {
           std::string path = fmt::format("{}/.shared-{}-{}", config_.train.out, ::getpid(),
                                          std::chrono::steady_clock::now().time_since_epoch().count());
-          if (!std::ofstream(path).put('\n').flush()) return fail("{}: cannot be written", path);
+          if (!std::ofstream(path).put('\n').flush()) return fail("{}: {}", path, std::strerror(errno));
           return path;
         });
     if (!mark) return mark.failure();
@@ -242,134 +163,17 @@ class Run {
     return seen;
   }
 
-  // The state that a run begins with.
-  Result<void> make_state() {
-    if (!job_.model().reads_parameters()) {
-      const uint64_t seed = static_cast<uint64_t>(config_.train.seed);
-      const uint32_t words[2] = {static_cast<uint32_t>(seed >> 32), static_cast<uint32_t>(seed)};
-      PositionBuffers keys(positions_.size());
-      for (size_t p = 0; p < positions_.size(); ++p) {
-        keys[p].push_back(positions_.device(p).allocate(8));
-        keys[p][0]->write(0, std::as_bytes(std::span(words)));
-      }
-      state_ = positions_.run(plan_.programs.init, keys);
-      return {};
-    }
-    if (Result<void> opened = open_weights(); !opened) return opened;
-    const auto read = [&](size_t i, const TensorSlice& slice, DeviceBuffer& buffer) {
-      return weights_->read_parameter(i, slice, buffer);
-    };
-    Result<PositionBuffers> parameters =
-        read_parts(std::span(job_.state()).first(job_.n_model_leaves()),
-                   step_inputs().first(job_.n_model_leaves()), positions_, read);
-    if (!parameters) return parameters.failure();
-    state_ = std::move(*parameters);
-    PositionBuffers rest = positions_.run(plan_.programs.init, state_);
-    for (size_t p = 0; p < state_.size(); ++p)
-      for (DeviceBufferPtr& buffer : rest[p]) state_[p].push_back(std::move(buffer));
-    return {};
-  }
-
-  // A position's part of an array, on its device.
-  DeviceBufferPtr upload_part(std::span<const std::byte> whole, const ArrayType& type,
-                              const AxisSharding& sharding, size_t p) {
-    const auto upload = [&](std::span<const std::byte> bytes) {
-      DeviceBufferPtr buffer = positions_.device(p).allocate(static_cast<int64_t>(bytes.size()));
-      buffer->write(0, bytes);
-      return buffer;
-    };
-    if (sharding.is_whole()) return upload(whole);
-    const Dims& dims = type.shape.dims();
-    const TensorSlice slice = slice_at(dims, sharding, job_.mesh(), positions_.position(p));
-    const int64_t elem_bytes = dtype_bytes(type.dtype);
-    std::vector<std::byte> part(static_cast<size_t>(slice.elems() * elem_bytes));
-    const auto read = [&](int64_t offset, std::span<std::byte> out) -> Result<void> {
-      std::memcpy(out.data(), whole.data() + offset, out.size());
-      return {};
-    };
-    const Result<void> done = read_common(read, whole_slice(dims), 0, slice, elem_bytes, part);
-    STOW_CHECK(done, "{}", done.error());
-    return upload(part);
-  }
-
-  Result<void> open_weights() {
-    if (weights_) return {};
-    Result<std::unique_ptr<ModelWeights>> weights = job_.model().open_weights();
-    if (!weights) return weights.failure();
-    weights_ = std::move(*weights);
-    return {};
-  }
-
-  std::span<const ArrayType> step_inputs() const { return plan_.programs.step->input_types(); }
-
-  // Behind the state among a step's arguments. The last that is read of the model's files.
-  Result<void> load_frozen() {
-    const size_t n = job_.frozen().size();
-    if (n > 0) {
-      if (Result<void> opened = open_weights(); !opened) return opened;
-      const auto read = [&](size_t i, const TensorSlice& slice, DeviceBuffer& buffer) {
-        return weights_->read_frozen(i, slice, buffer);
-      };
-      Result<PositionBuffers> frozen = read_parts(
-          job_.frozen(), step_inputs().subspan(job_.state().size(), n), positions_, read);
-      if (!frozen) return frozen.failure();
-      frozen_ = std::move(*frozen);
-      Result<std::string> digest = text_of_first(positions_, "digest of the model",
-                                                 [&] { return weights_->digest(); });
-      if (!digest) return digest.failure();
-      frozen_digest_ = std::move(*digest);
-    }
-    weights_ = nullptr;
-    return {};
-  }
-
-  // The device's disk, where the plan has anything there.
-  const Disk* used_disk() {
-    return plan_.peak_bytes[static_cast<size_t>(MemoryKind::kDisk)] > 0 ? &device_->disk() : nullptr;
-  }
-  Json disk_json() {
-    const Disk* disk = used_disk();
-    if (!disk) return Json();
-    return Json::object({{"folder", disk->folder()},
-                         {"engine", disk_engine_name(disk->engine())},
-                         {"direct", disk->direct()}});
-  }
-
-  // The file may have moved, but not changed.
-  ConfigText what_must_agree() const {
-    ConfigText text = config_to_resume(config_);
-    text.emplace_back("data.digest", data_digest_);
-    for (auto& pair : job_.model().identity()) text.push_back(std::move(pair));
-    if (!job_.frozen().empty()) text.emplace_back("model.digest", frozen_digest_);
-    return text;
-  }
-
-  CheckpointNeeds needs() const {
-    CheckpointNeeds needs;
-    for (const StateLeaf& leaf : job_.state())
-      needs.tensors.push_back({leaf.name, leaf.type.dtype, leaf.type.shape.dims()});
-    needs.config = what_must_agree();
-    needs.defaults = config_to_resume(TrainConfig());
-    if (config_.optimizer.total_steps == config_.train.steps)  // who wants more steps meets this
-      needs.remedies = {{"optimizer.total_steps",
-                         ", its train.steps; --set optimizer.total_steps={} keeps the schedule"}};
-    return needs;
-  }
-
   Result<void> load() {
     Result<std::optional<CheckpointName>> latest =
         latest_checkpoint_of_all(config_.train.out, positions_);
     if (!latest) return latest.failure();
-    if (!*latest) return fail("{}: no checkpoint to resume from", config_.train.out);
+    if (!*latest) return fail("{}: expected a checkpoint to resume from, got none; leave --resume out to begin", config_.train.out);
     saved_ = (*latest)->path;
     step_ = saved_step_ = (*latest)->step;
-    if (Result<void> loaded = load_frozen(); !loaded) return loaded;
-    Result<Checkpoint> checkpoint = open_checkpoint((*latest)->path, needs(), positions_);
+    if (Result<void> loaded = state_.load_frozen(); !loaded) return loaded;
+    Result<Checkpoint> checkpoint = state_.open((*latest)->path);
     if (!checkpoint) return checkpoint.failure();
-    Result<PositionBuffers> state =
-        read_state(*checkpoint, job_.state(), step_inputs(), positions_);
-    if (!state) return state.failure();
-    state_ = std::move(*state);
+    if (Result<void> read = state_.read(*checkpoint); !read) return read;
     if (const Json* best = checkpoint->meta().extra.find("best_validation_loss");
         best && best->as_double())
       best_validation_ = *best->as_double();
@@ -379,10 +183,10 @@ class Run {
     if (const Json* at = checkpoint->meta().extra.find("evaluated_step"); at && at->as_int())
       evaluated_step_ = *at->as_int();
     if (Result<void> found = find_best(checkpoint->meta().extra); !found) return found;
-    say("resumed from {} at step {}\n", saved_, step_);
+    report_.say("resumed from {} at step {}\n", saved_, step_);
     if (step_ >= config_.train.steps)
-      say("no step is left to do: train.steps is {}{}\n", config_.train.steps,
-          options_.trace_path.empty() ? "" : "; nor is there one to trace");
+      report_.say("no step is left to do: train.steps is {}{}\n", config_.train.steps,
+                  options_.trace_path.empty() ? "" : "; nor is there one to trace");
     return {};
   }
 
@@ -390,7 +194,6 @@ class Run {
     CheckpointMeta meta;
     meta.step = meta.data_position = step_;
     meta.seed = static_cast<uint64_t>(config_.train.seed);
-    meta.config = what_must_agree();
     meta.extra = Json::object({{"model", job_.model().record()}});
     if (std::isfinite(best_validation_)) {
       meta.extra.set("best_validation_loss", best_validation_);
@@ -403,8 +206,7 @@ class Run {
       meta.extra.set("best_step_loss", best_->loss);
       keep.pinned_step = best_->step;
     }
-    Result<std::string> path =
-        save_state(config_.train.out, meta, job_.state(), state_, positions_, keep);
+    Result<std::string> path = state_.save(std::move(meta), keep);
     if (!path) {
       return fail("{}; the run stops at step {}, the last checkpoint is {}", path.error(), step_,
                   last_checkpoint());
@@ -415,19 +217,10 @@ class Run {
     return {};
   }
 
-  // Appends each position's part of these arrays to its arguments.
-  void upload(const HostBatch& batch, const NamedArrays& types,
-              std::span<const AxisSharding> shardings, PositionBuffers& arguments) {
-    for (size_t i = 0; i < batch.arrays.size(); ++i)
-      for (size_t p = 0; p < positions_.size(); ++p)
-        arguments[p].push_back(
-            upload_part(batch.arrays[i], types.arrays[i].type(), shardings[i], p));
-  }
-
   // Why any process must stop, as bits. All ask at the same places.
   static constexpr int64_t kAskedToStop = 1, kLogLost = 2;
   int64_t stops() {
-    const int64_t own = (interrupted ? kAskedToStop : 0) | (log_failure_ ? kLogLost : 0);
+    const int64_t own = (is_asked_to_stop() ? kAskedToStop : 0) | (log_failure_ ? kLogLost : 0);
     int64_t all = 0;
     for (const auto& list : positions_.gather_over_processes(std::span(&own, 1), "whether to stop"))
       all |= list[0];
@@ -446,45 +239,28 @@ class Run {
                                 : config_.data.batch * config_.data.seq * config_.data.accumulate;
       if (batch.shape != shape_) positions_.drop_arenas();
       shape_ = batch.shape;
-      shapes_run_.insert(shape_);
-      PositionBuffers arguments = std::move(state_);
-      state_.clear();
-      append_frozen(arguments);
-      upload(batch, step_batch(config_, job_.model(), shape_), job_.batch_shardings(shape_),
-             arguments);
-      PositionBuffers results = positions_.run(plan_.programs.step_of(shape_), arguments,
-                                               is_traced() ? &recorder_ : nullptr);
+      PositionBuffers arguments = state_.take_step_arguments();
+      state_.upload(batch, step_batch(config_, job_.model(), shape_), job_.batch_shardings(shape_),
+                    arguments);
+      PositionBuffers results =
+          positions_.run(plan_.programs.step_of(shape_), arguments, report_.observer(step_));
       const size_t n = job_.state().size();
       loss = read_float(results[0][n]);
       norm = read_float(results[0][n + 1]);
       lr = read_float(results[0][n + 2]);
       for (std::vector<DeviceBufferPtr>& of_position : results) of_position.resize(n);
-      state_ = std::move(results);
+      state_.set(std::move(results));
     }
     const double seconds = now_s() - started_s;
-    if (is_traced())
-      if (Result<void> traced = save_trace(); !traced) return traced.failure();
+    if (Result<void> traced = report_.end_of_step(step_, shape_); !traced) return traced.failure();
     ++step_;
-    step_s_.push_back(seconds);
     const double tokens_per_s = static_cast<double>(tokens) / seconds;
-    if (first_loss_ < 0) first_loss_ = loss;
-    last_loss_ = loss;
-    if (options_.json) {
-      const Result<void> written = options_.json->write(
-          Json::object({{"step", step_},
-                        {"loss", static_cast<double>(loss)},
-                        {"loss_hex", hex_float(loss)},
-                        {"grad_norm", static_cast<double>(norm)},
-                        {"lr", static_cast<double>(lr)},
-                        {"tokens_per_s", tokens_per_s}}));
-      if (Result<void> kept = logged(written, std::isfinite(loss) && std::isfinite(norm)); !kept)
-        return kept.failure();
-    }
-    if (Result<void> kept = logged(events_.step(step_, loss, norm, lr, tokens_per_s),
-                                   std::isfinite(loss) && std::isfinite(norm));
-        !kept)
+    const StepFigures figures = {step_, loss, norm, lr, seconds, tokens_per_s, shape_};
+    const bool is_finite = std::isfinite(loss) && std::isfinite(norm);
+    if (Result<void> kept = logged(report_.step(figures), is_finite); !kept) return kept.failure();
+    if (Result<void> kept = logged(events_.step(step_, loss, norm, lr, tokens_per_s), is_finite); !kept)
       return kept.failure();
-    progress(loss, norm, lr, tokens_per_s);
+    report_.progress(figures);
     if (!std::isfinite(loss)) return not_finite("loss", loss, step_ - 1);
     if (!std::isfinite(norm)) return not_finite("gradient's norm", norm, step_ - 1);
     if (is_evaluated_after(step_) && step_ < config_.train.steps) {
@@ -506,12 +282,12 @@ class Run {
   // An evaluation between steps, said and written; the status that it ends the run with, or 0.
   Result<int> evaluate_on_time() {
     const std::optional<double> validation = evaluate();
-    end_line();
+    report_.end_line();
     if (!validation) return 0;
     if (Result<void> written = logged(events_.evaluation(step_, *validation), true); !written)
       return written.failure();
     if (!std::isfinite(*validation)) return not_finite("validation loss", *validation, step_);
-    say("step {}: validation loss {:.4f}\n", step_, *validation);
+    report_.say("step {}: validation loss {:.4f}\n", step_, *validation);
     if (options_.json)
       if (Result<void> written = logged(
               options_.json->write(
@@ -544,7 +320,7 @@ class Run {
   // Says so, and what there is to go on from. `weights_step`: after which the weights were that
   // gave it.
   int not_finite(std::string_view what, double value, int64_t weights_step) {
-    end_line();
+    report_.end_line();
     if (!positions_.is_first()) return kStatusNotFinite;
     fmt::print(stderr, "stowage: error: step {}: the {} is {}; the last checkpoint is {}{}\n",
                step_, what, value, last_checkpoint(),
@@ -554,46 +330,7 @@ class Run {
     return kStatusNotFinite;
   }
 
-  // From the third step on, where memory is touched and what follows is like it; or the last of a
-  // shorter run.
-  int64_t first_traced() const { return std::min(first_step_ + 2, config_.train.steps - 1); }
-  bool is_traced() const {
-    return !options_.trace_path.empty() && step_ >= first_traced() &&
-           step_ < first_traced() + kTimedSteps;
-  }
-  Result<void> save_trace() {
-    const Schedule& schedule = plan_.programs.step_of(shape_)->schedule();
-    const std::vector<RunEvent> events = recorder_.take();
-    replay(schedule, events);
-    if (step_ > first_traced()) return {};
-    if (Result<void> written =
-            write_trace(*trace_, trace_run(schedule, events, fmt::format("step {}", step_ + 1)));
-        !written)
-      return written;
-    end_line();
-    const Simulation use = summarize_run(schedule, events);
-    say("step {} is in {}: {}, of which compute waited {} for transfers\n{}{}", step_ + 1,
-        options_.trace_path, format_seconds(use.step_s), format_seconds(use.exposed_s),
-        waits_table(schedule, events, kShownWaits), streams_table(use));
-    return {};
-  }
-
-  // What order, overlap and waiting make of the time that each kernel of this step took, beside what
-  // the step took; as a share of that.
-  void replay(const Schedule& schedule, std::span<const RunEvent> events) {
-    KernelTimes times;
-    times.add(events);
-    SimulateOptions options;
-    options.measured_s = [&](const Kernel& k, int64_t run) {
-      return std::max(0.0, times.seconds(k, run));
-    };
-    // No figure of the device counts: everything was measured.
-    const double simulated_s = simulate(schedule, {}, options).step_s;
-    const double measured_s = summarize_run(schedule, events).step_s;
-    replay_errors_.push_back(std::abs(simulated_s / measured_s - 1));
-  }
-
-  // Whether the weights are the best so far and their checkpoint is asked for.
+  // Takes in an evaluation between steps. Returns whether the weights are to be saved as the best.
   bool note_validation(double loss) {
     since_best_ = loss < best_validation_ ? 0 : since_best_ + 1;
     best_validation_ = std::min(best_validation_, loss);
@@ -603,7 +340,7 @@ class Run {
   }
   bool note_best(double loss) {
     if (!config_.eval.keep_best || (best_ && loss >= best_->loss)) return false;
-    best_ = Best{step_, loss};
+    best_ = BestEvaluation{step_, loss};
     return true;
   }
   // The best checkpoint that another one names, if it is still there.
@@ -620,10 +357,11 @@ class Run {
         });
     if (!is_there) return is_there.failure();
     if (is_there->empty())
-      say("{}, the best checkpoint, is not there any more: the next evaluation counts as the best\n",
+      report_.say(
+          "{}, the best checkpoint, is not there any more: the next evaluation counts as the best\n",
           path);
     else
-      best_ = Best{named_best_ = *step->as_int(), *loss->as_double()};
+      best_ = BestEvaluation{named_best_ = *step->as_int(), *loss->as_double()};
     return {};
   }
   // The weights that the run ends with, for the test and the sample: the best, once the last are saved.
@@ -632,13 +370,9 @@ class Run {
     positions_.drop_arenas();
     state_.clear();
     const std::string path = checkpoint_path(config_.train.out, best_->step);
-    Result<Checkpoint> checkpoint = open_checkpoint(path, needs(), positions_);
+    Result<Checkpoint> checkpoint = state_.open(path);
     if (!checkpoint) return checkpoint.failure();
-    Result<PositionBuffers> state =
-        read_state(*checkpoint, job_.state(), step_inputs(), positions_);
-    if (!state) return state.failure();
-    state_ = std::move(*state);
-    return {};
+    return state_.read(*checkpoint);
   }
   bool is_out_of_patience() const {
     return config_.eval.patience > 0 && since_best_ >= config_.eval.patience;
@@ -652,30 +386,14 @@ class Run {
     double total = 0, weight = 0;
     for (int64_t i = 0; i < batches; ++i) {
       if (is_interrupted()) return {};
-      PositionBuffers arguments = model_arguments();
+      PositionBuffers arguments = state_.model_arguments();
       const HostBatch batch = of_test ? data_->test_batch(i) : data_->validation_batch(i);
-      upload(batch, job_.model().eval_batch(), job_.eval_shardings(), arguments);
+      state_.upload(batch, job_.model().eval_batch(), job_.eval_shardings(), arguments);
       total += batch.weight * read_float(positions_.run(plan_.programs.eval, arguments)[0][0]);
       weight += batch.weight;
     }
     positions_.drop_arenas();
     return total / weight;
-  }
-
-  // What evaluation and samples take before their inputs.
-  PositionBuffers model_arguments() const {
-    const auto [first, count] = job_.evaluated_leaves();
-    PositionBuffers arguments;
-    for (const std::vector<DeviceBufferPtr>& state : state_) {
-      const auto begin = state.begin() + static_cast<std::ptrdiff_t>(first);
-      arguments.emplace_back(begin, begin + static_cast<std::ptrdiff_t>(count));
-    }
-    append_frozen(arguments);
-    return arguments;
-  }
-  void append_frozen(PositionBuffers& arguments) const {
-    for (size_t p = 0; p < frozen_.size(); ++p)
-      arguments[p].insert(arguments[p].end(), frozen_[p].begin(), frozen_[p].end());
   }
 
   // What the model makes, for people.
@@ -687,8 +405,8 @@ class Run {
     for (const Array& a : types.arrays) whole.push_back(whole_sharding(a.rank()));
     const auto run = [&](const HostBatch& inputs) -> std::optional<std::vector<float>> {
       if (is_interrupted()) return std::nullopt;
-      PositionBuffers arguments = model_arguments();
-      upload(inputs, types, whole, arguments);
+      PositionBuffers arguments = state_.model_arguments();
+      state_.upload(inputs, types, whole, arguments);
       const DeviceBufferPtr made = positions_.run(plan_.programs.sample, arguments)[0][0];
       std::vector<float> logits(static_cast<size_t>(made->bytes()) / sizeof(float));
       made->read(0, std::as_writable_bytes(std::span(logits)));
@@ -700,161 +418,28 @@ class Run {
     return text;
   }
 
-  void progress(float loss, float norm, float lr, double tokens_per_s) {
-    if (!options_.text) return;
-    const bool terminal = isatty(fileno(options_.text));
-    const double now = now_s();
-    const bool last = step_ == config_.train.steps;
-    if (!last && step_ > first_step_ + 1 && now - shown_s_ < (terminal ? 0.1 : 5.0)) return;
-    shown_s_ = now;
-    const double per_step = (now - begin_s_) / static_cast<double>(step_ - first_step_);
-    const std::string line = fmt::format(
-        "step {}/{}  loss {:.4f}  norm {:.3f}  lr {:.2e}  {:.0f} tok/s  peak {} of {}  {} left",
-        step_, config_.train.steps, loss, norm, lr, tokens_per_s,
-        format_bytes(device_->high_water_bytes(MemoryKind::kDevice)), format_bytes(budget_bytes_),
-        format_duration(per_step * static_cast<double>(config_.train.steps - step_)));
-    if (terminal) {
-      fmt::print(options_.text, "\r\x1b[K{}", line);
-      open_line_ = true;
-    } else {
-      fmt::print(options_.text, "{}\n", line);
-    }
-    std::fflush(options_.text);
-  }
-  void end_line() {
-    if (open_line_) fmt::print(options_.text, "\n");
-    open_line_ = false;
-  }
-
-  // Whether any step of that phase's shape of batch was run.
-  bool has_run_step(const std::string& phase) const {
-    return std::any_of(shapes_run_.begin(), shapes_run_.end(),
-                       [&](size_t shape) { return step_phase(shape) == phase; });
-  }
-
-  // Peak and lower bound of the programs that this run is of: one that goes on initialises nothing,
-  // and may have no step left.
-  std::pair<BytesByKind, BytesByKind> bounds() const {
-    // State and frozen weights are there in any run.
-    BytesByKind held{};
-    for (size_t i = 0; i < job_.state().size() + job_.frozen().size(); ++i) {
-      const ArrayType& type = step_inputs()[i];
-      held[static_cast<size_t>(type.kind)] += type.bytes();
-    }
-    std::pair result(held, held);
-    for (const JobPlan::Phase& phase : plan_.phases) {
-      if (phase.name == "init" && options_.resume) continue;
-      if (phase.name.starts_with("step") && !has_run_step(phase.name)) continue;
-      for (size_t kind = 0; kind < result.first.size(); ++kind) {
-        result.first[kind] = std::max(result.first[kind], phase.peak_bytes[kind]);
-        result.second[kind] = std::max(result.second[kind], phase.lower_bound_bytes[kind]);
-      }
-    }
-    return result;
-  }
-
   Result<int> finish(std::optional<double> validation) {
     const std::string text = validation ? sample() : std::string();
     if (is_interrupted()) return kStatusInterrupted;
     if (is_out_of_patience())
-      say("stopped after step {}: {} evaluations without a lower loss than {:.4f} (eval.patience)\n",
-          step_, since_best_, best_validation_);
-    if (validation) say("validation loss {:.4f} {}\n", *validation, job_.model().loss_unit());
+      report_.say("stopped after step {}: {} evaluations without a lower loss than {:.4f} (eval.patience)\n",
+                  step_, since_best_, best_validation_);
+    if (validation) report_.say("validation loss {:.4f} {}\n", *validation, job_.model().loss_unit());
     if (best_)
-      say("best: validation loss {:.4f} after step {}, in {}{}\n", best_->loss, best_->step,
-          checkpoint_path(config_.train.out, best_->step),
-          best_->step == step_ ? "" : "; what follows is of its weights");
-    if (test_loss_) say("test loss {:.4f} {}\n", *test_loss_, job_.model().loss_unit());
-    if (!text.empty()) say("sample:\n{}\n", printable(text));
-    int64_t measured = 0;
-    for (const BytesByKind& bytes : measured_everywhere()) measured = std::max(measured, bytes[0]);
-    say("peak: predicted {} bytes, measured {} bytes ({}) of {}\n", bounds().first[0], measured,
-        format_bytes(measured), format_bytes(budget_bytes_));
-    if (const int64_t window = positions_.window_bytes(); window > 0)
-      say("window: planned {} bytes a device, mapped {} bytes for all devices that share it\n", config_.runtime.window_bytes,
-          window);
-    const double step_s = median(step_s_);
-    const bool has_steps = !step_s_.empty();
-    if (has_steps)
-      say("step: {}measured {}, the median of {}\n",
-          options_.predicted_step_s && shapes_run_ == std::set<size_t>{0}
-              ? fmt::format("predicted {}, ", format_seconds(*options_.predicted_step_s))
-              : std::string(),
-          format_seconds(step_s), step_s_.size());
-    if (!replay_errors_.empty())
-      say("order and overlap, simulated with each step's own kernel times, are {:.1f} % off, the "
-          "median of {} steps\n",
-          100 * median(replay_errors_), replay_errors_.size());
-    say("saved to {}\n", saved_);
+      report_.say("best: validation loss {:.4f} after step {}, in {}{}\n", best_->loss, best_->step,
+                  checkpoint_path(config_.train.out, best_->step),
+                  best_->step == step_ ? "" : "; what follows is of its weights");
+    if (test_loss_) report_.say("test loss {:.4f} {}\n", *test_loss_, job_.model().loss_unit());
+    if (!text.empty()) report_.say("sample:\n{}\n", printable(text));
+    report_.say_figures();
+    report_.say("saved to {}\n", saved_);
     if (Result<void> written = write_summary("done", validation); !written)
       return written.failure();
     return 0;
   }
 
-  static BytesByKind measured_bytes(const Device& device) {
-    return {device.high_water_bytes(MemoryKind::kDevice),
-            device.high_water_bytes(MemoryKind::kPinnedHost),
-            device.high_water_bytes(MemoryKind::kDisk)};
-  }
-  // Of every device of all processes, in the order of ranks. All processes call it.
-  std::vector<BytesByKind> measured_everywhere() {
-    std::vector<int64_t> here;
-    for (size_t p = 0; p < positions_.size(); ++p)
-      for (const int64_t bytes : measured_bytes(positions_.device(p))) here.push_back(bytes);
-    std::vector<BytesByKind> all;
-    for (const std::vector<int64_t>& there :
-         positions_.gather_over_processes(here, "the devices' peaks"))
-      for (size_t i = 0; i < there.size(); i += kNumMemoryKinds) {
-        BytesByKind& bytes = all.emplace_back();
-        std::copy_n(there.begin() + static_cast<std::ptrdiff_t>(i), bytes.size(), bytes.begin());
-      }
-    return all;
-  }
-
-  // How the run ended; of one that did not get to its end, what was predicted is of all of it.
   Result<void> write_summary(const char* status, std::optional<double> validation = {}) {
-    const std::vector<BytesByKind> measured = measured_everywhere();
-    if (!options_.json) return {};
-    const auto [predicted, lower_bound] = bounds();
-    Json devices = Json::array();
-    BytesByKind most{};
-    for (size_t rank = 0; rank < measured.size(); ++rank) {
-      for (size_t kind = 0; kind < most.size(); ++kind)
-        most[kind] = std::max(most[kind], measured[rank][kind]);
-      devices.push_back(Json::object({{"rank", static_cast<int64_t>(rank)},
-                                      {"device", device_->name()},
-                                      {"predicted_peak_bytes", bytes_json(predicted)},
-                                      {"measured_peak_bytes", bytes_json(measured[rank])}}));
-    }
-    const bool has_steps = !step_s_.empty();
-    return options_.json->write(
-        Json::object({{"summary", true},
-                      {"status", status},
-                      {"steps", step_},
-                      {"policy", policy_name(plan_.placement.policy)},
-                      {"placement", to_string(plan_.placement)},
-                      {"first_loss", has_steps ? Json(first_loss_) : Json()},
-                      {"last_loss", has_steps ? Json(last_loss_) : Json()},
-                      {"validation_loss", validation ? Json(*validation) : Json()},
-                      {"best_validation_loss", best_ ? Json(best_->loss) : Json()},
-                      {"best_step", best_ ? Json(best_->step) : Json()},
-                      {"best_checkpoint",
-                       best_ ? Json(checkpoint_path(config_.train.out, best_->step)) : Json()},
-                      {"test_loss", test_loss_ ? Json(*test_loss_) : Json()},
-                      {"predicted_peak_bytes", bytes_json(predicted)},
-                      {"measured_peak_bytes", bytes_json(most)},
-                      {"devices", devices},
-                      {"window_bytes", positions_.window_bytes()},
-                      {"planned_window_bytes_of_device", config_.runtime.window_bytes},
-                      {"reduce", config_.runtime.reduce},
-                      {"lower_bound_bytes", bytes_json(lower_bound)},
-                      {"data_path", config_.data.path},
-                      {"disk", disk_json()},
-                      {"compile_s", plan_.plan_s},
-                      {"predicted_step_s",
-                       options_.predicted_step_s ? Json(*options_.predicted_step_s) : Json()},
-                      {"measured_step_s", has_steps ? Json(median(step_s_)) : Json()},
-                      {"checkpoint", saved_}}));
+    return report_.write_summary({status, step_, validation, test_loss_, best_, saved_});
   }
 
   static std::string printable(const std::string& text) {
@@ -867,38 +452,23 @@ class Run {
   const Job& job_;
   const TrainConfig& config_;
   const JobPlan& plan_;
-  int64_t budget_bytes_;
   const RunOptions& options_;
   std::unique_ptr<TrainData> data_;
-  std::string data_digest_;
   Positions& positions_;
-  Device* device_;  // The first here.
-  PositionBuffers state_, frozen_;
-  std::unique_ptr<ModelWeights> weights_;  // While they are read.
-  std::string frozen_digest_;
-  size_t shape_ = 0;  // Of the last batch.
-  std::set<size_t> shapes_run_;
+  RunReport report_;
+  RunState state_;
+  size_t shape_ = 0;  // of the last batch
   double best_validation_ = std::numeric_limits<double>::infinity();
-  int64_t since_best_ = 0;  // Evaluations.
-  int64_t evaluated_step_ = -1;  // The last whose evaluation counted.
+  int64_t since_best_ = 0;       // evaluations
+  int64_t evaluated_step_ = -1;  // the last whose evaluation counted
   std::optional<double> last_validation_, test_loss_;
-  struct Best {
-    int64_t step = 0;
-    double loss = 0;
-  };
-  std::optional<Best> best_;  // The evaluation whose checkpoint stays (eval.keep_best).
-  int64_t named_best_ = -1;   // The best step that the last checkpoint names.
-  int64_t step_ = 0, first_step_ = 0, saved_step_ = -1;
-  RunRecorder recorder_;
-  std::optional<HeldDirectory> held_;  // train.out
-  std::optional<AtomicFile> trace_;
-  std::optional<Failure> log_failure_;  // Of the first process, where there are several.
+  std::optional<BestEvaluation> best_;
+  int64_t named_best_ = -1;  // the best step that the last checkpoint names
+  int64_t step_ = 0, saved_step_ = -1;
+  std::optional<HeldDirectory> held_;   // train.out
+  std::optional<Failure> log_failure_;  // of the first process, where there are several
   ProgressEvents events_;
-  std::vector<double> replay_errors_;
-  std::vector<double> step_s_;
-  double first_loss_ = -1, last_loss_ = -1, begin_s_ = 0, shown_s_ = 0;
   std::string saved_;
-  bool open_line_ = false;
 };
 
 }  // namespace
@@ -936,6 +506,9 @@ Result<Positions> make_positions(const Job& job, const Budgets& budgets, comm::W
 
 Result<int> run_training(const Job& job, const Choice& choice, const Budgets& budgets,
                          const RunOptions& options, std::unique_ptr<TrainData> data) {
+  if (!choice.plan)
+    return fail("expected a choice with a plan, got none: nothing fits the budgets; describe_refusal() says "
+                "what would");
   if (!data) {
     Result<std::unique_ptr<TrainData>> opened = job.model().open_data();
     if (!opened) return opened.failure();

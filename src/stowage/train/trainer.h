@@ -1,5 +1,5 @@
 // The training run: state on a device, steps, evaluation, checkpoints, progress, a sample.
-// Not the choice of the plan; that is job.h.
+// Not the choice of the plan; that is job.h. The parts of a run are run_state.h and run_report.h.
 #pragma once
 
 #include <memory>
@@ -22,8 +22,8 @@ struct RunOptions {
   JsonLines* json = nullptr;  ///< One object a step and a summary, when set.
   std::FILE* text = nullptr;  ///< Progress for people.
   std::optional<double> predicted_step_s;  ///< To be shown beside what a step takes.
-  std::string trace_path;  ///< Where the trace of a step goes; empty for none.
-  /// Where it runs: devices of the job's target. Null: those of make_positions().
+  std::string trace_path;  ///< The file for the trace of a step; empty for none.
+  /// The devices that it runs on, of the job's target. Null: those of make_positions().
   Positions* positions = nullptr;
 };
 
@@ -35,7 +35,8 @@ Result<Positions> make_positions(const Job& job, const Budgets& budgets,
 
 /// Runs the job as planned, on its model's data, which are opened where `data` is null.
 /// Returns the exit status: 0 when done, kStatusNotFinite, or kStatusInterrupted (the state is saved).
-/// Errors: data, checkpoints and folders, named; CapacityError never for what was admitted.
+/// Errors: a choice without a plan; data, checkpoints and folders, named; CapacityError never for what
+/// was admitted.
 Result<int> run_training(const Job& job, const Choice& choice, const Budgets& budgets,
                          const RunOptions& options, std::unique_ptr<TrainData> data = nullptr);
 
@@ -43,34 +44,35 @@ Result<int> run_training(const Job& job, const Choice& choice, const Budgets& bu
 Json bytes_json(const BytesByKind& bytes);
 /// "mesh: data 2 x model 2; sizes are those of one of 4 devices"; empty for a run on one device.
 std::string describe_mesh(const Job& job);
-/// The plan for people: budget, choice and why, owners of the peak.
+/// The plan for people: budget, choice and why, owners of the peak. Of a choice without a plan what
+/// describe_refusal() says, without remedies.
 std::string describe_choice(const Job& job, const Choice& choice, const Budgets& budgets);
 /// Why a candidate was taken or passed over: "chosen: the first that fits", "over the budget".
 std::string verdict_of(const Job& job, const Choice& choice, const Candidate& candidate);
 /// "fits", "still over" the device's budget, "too much for pinned_host".
 std::string verdict_of(const Remedy& remedy);
-/// What a loss computed a part at a time would save of the plan, a line a way; empty where nothing.
+/// Lines that say what a loss computed a part at a time would save of the plan; "" for nothing.
 std::string describe_loss(const Job& job, const JobPlan& plan, std::span<const Remedy> remedies);
-/// What a run that is refused takes beyond its budgets.
+/// The bytes that a refused run takes beyond its budgets.
 struct Shortfall {
   Placement placement;
   BytesByKind needed_bytes{};  ///< Of the device what counts against its budget.
   BytesByKind over_bytes{};
-  bool is_enough = false;  ///< Whether a plan with budgets of `needed_bytes` fits them.
+  bool is_enough = false;  ///< True if a plan with budgets of `needed_bytes` fits them.
   BytesByKind peak_bytes{};  ///< Of the plan.
-  int64_t total() const;   ///< Of what it is over.
+  int64_t total() const;   ///< The sum of over_bytes.
 };
 /// Of a choice without a plan: what lacks least, and, for each memory that would be enough by
 /// itself if there were more of it, what lacks least of that; without repetition. Of a memory that
 /// is too small for any use, what the placement that would be chosen lacks.
 std::vector<Shortfall> shortfalls(const Job& job, const Choice& choice, const Budgets& budgets);
-/// What would be enough: "--memory 1234 --set memory.host=5678".
+/// The settings that would be enough: "--memory 1234 --set memory.host=5678".
 std::string settings_for(const Shortfall& shortfall);
-/// What would lower the device's peak of a choice without a plan, where it is over first of all; its
+/// Changes that would lower the device's peak of a choice without a plan, if that is over first of all; its
 /// candidates count with the peaks of the shortfalls that are named. Else empty.
 std::vector<Remedy> refusal_remedies(const Job& job, const Choice& choice,
                                      std::span<const Shortfall> near, const Budgets& budgets);
-/// What to print where nothing fits, `near` being its shortfalls and `remedies` its refusal_remedies():
+/// The text where nothing fits, `near` being its shortfalls and `remedies` its refusal_remedies():
 /// by how much, which key to raise to what, where the peak is, who owns it, what would help.
 std::string describe_refusal(const Job& job, const Choice& choice, std::span<const Shortfall> near,
                              std::span<const Remedy> remedies, const Budgets& budgets);

@@ -12,7 +12,7 @@ namespace stow {
 
 struct CalibrateOptions {
   int threads = 1;
-  std::string folder;     ///< Where the disk is measured; the file in it goes again.
+  std::string folder;     ///< The folder in which the disk is measured; the file in it goes again.
   double budget_s = 0.4;  ///< Of each measurement, which is the median of what fits in, at least 3.
   int64_t work = 1 << 30;  ///< Scale: multiply-adds of the largest product; all else follows.
   std::function<void(const std::string&)> report;  ///< Told what was measured, line by line.
@@ -25,10 +25,10 @@ struct CalibrateOptions {
 /// Errors: the folder cannot be written, with path and reason.
 Result<DeviceDescription> calibrate(const CalibrateOptions& options);
 
-/// What the disk memory of programs reaches in a folder.
+/// The rates that the disk memory of programs reaches in a folder.
 struct DiskRates {
   double read = 0, write = 0;  ///< Bytes a second.
-  double latency_s = 0;        ///< What a transfer takes beside that.
+  double latency_s = 0;        ///< Time of a transfer beside that.
   double slows_compute = 0;    ///< Share of its speed that computing loses meanwhile.
   bool direct = false;         ///< Past the page cache.
 };

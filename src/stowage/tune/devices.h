@@ -1,4 +1,4 @@
-// Where device descriptions come from: those that the program carries, files, and what calibration
+// The sources of device descriptions: those that the program carries, files, and what calibration
 // measured of this machine.
 // Not what they say; that is runtime/null/device_description.h.
 #pragma once
@@ -19,14 +19,14 @@ std::vector<std::string> device_names();
 /// Errors: no such name (with the nearest), the file's.
 Result<DeviceDescription> load_device_description(const std::string& name_or_path);
 
-/// What a description of this machine is called: its processor and the threads that kernels use.
+/// The name of a description of this machine: its processor and the threads that kernels use.
 std::string this_machine(int threads);
 
-/// Where calibration leaves what it measured: $XDG_CACHE_HOME/stowage/device.toml, or below
+/// The file in which calibration leaves its results: $XDG_CACHE_HOME/stowage/device.toml, or below
 /// ~/.cache; empty where the environment names neither.
 std::string calibrated_path();
 
-/// What was measured of this machine with so many threads; none where nothing was, or on another
+/// The calibration of this machine with so many threads; none where nothing was, or on another
 /// machine. Errors: the file is there and cannot be read.
 Result<std::optional<DeviceDescription>> calibrated_description(int threads);
 

@@ -17,7 +17,7 @@ namespace stow {
 class RunRecorder final : public RunObserver {
  public:
   void ran(const RunEvent& event) override;
-  /// What was heard since the last call, in order of issue, times from the first one's begin.
+  /// The events since the last call, in order of issue, times from the first one's begin.
   std::vector<RunEvent> take();
 
  private:
@@ -30,14 +30,14 @@ class RunRecorder final : public RunObserver {
 /// in use, arguments included.
 TraceFile trace_run(const Schedule& schedule, std::span<const RunEvent> events, std::string name);
 
-/// What the streams did in a real run, in the terms of a simulated one. Exposed is what compute
+/// The work of the streams in a real run, in the terms of a simulated one. Exposed is what compute
 /// waited: at dones, and while whole moves ran.
 Simulation summarize_run(const Schedule& schedule, std::span<const RunEvent> events);
 
 /// "  copy in    12.0 MiB  3.1 ms busy, 12 % of the step": a line for each stream that did something.
 std::string streams_table(const Simulation& simulation);
 
-/// Where compute waited longest, at most `n_most` lines: "  1.20 ms  10 times  copy in, 4.00 MiB at
+/// The longest waits of compute, at most `n_most` lines: "  1.20 ms  10 times  copy in, 4.00 MiB at
 /// layers/mlp (decoder.cpp:60)". Empty where it never waited.
 std::string waits_table(const Schedule& schedule, std::span<const RunEvent> events, size_t n_most);
 

@@ -163,8 +163,8 @@ TEST_F(RunGraph, WhatIsWrongIsSaidWithItsPlace) {
             "x.safetensors: 'x' is f32[3], input 0 of neg.txt is f32[2]");
   EXPECT_EQ(run({neg, "--inputs", path("none")}), "none: No such file or directory");
   EXPECT_EQ(run({neg, "--memory", "2 parsecs"}),
-            "--memory: '2 parsecs' is not a size: 'parsecs' is no unit (write 64MiB, 1.5GB or a "
-            "number of bytes)");
+            "--memory: expected a size such as 64MiB, 1.5GB or a number of bytes, got '2 parsecs': "
+            "'parsecs' is not a unit");
   EXPECT_EQ(run({}), "run: GRAPH.txt is required (see ./stowage run --help)");
   const TensorBytes right[] = {{"x", DType::kF32, {2}, bytes.first(8)}};
   ASSERT_TRUE(save_safetensors(path("x.safetensors"), right).ok());

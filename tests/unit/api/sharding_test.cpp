@@ -78,10 +78,10 @@ TEST_F(Shardings, OfMeshesAreChecked) {
   EXPECT_THAT(message_of([&] { device_put(ones({3}), NamedSharding(mesh_, P("x", "y"))); }),
               HasSubstr("[device_put] P('x', 'y') has 2 entries, f32[3] has 1 axes"));
   EXPECT_THAT(message_of([&] { make_mesh({2}, {"x"}); }),
-              HasSubstr("Mesh('x': 2) is a grid of 2 devices, 1 given"));
+              HasSubstr("expected 2 devices for Mesh('x': 2), got 1"));
   EXPECT_THAT(message_of([&] { make_mesh({1, 1}, {"x", "x"}); }),
-              HasSubstr("two axes are called 'x'"));
-  EXPECT_THAT(message_of([&] { make_mesh({1}, {}); }), HasSubstr("1 extents and 0 axis names"));
+              HasSubstr("two axes named 'x'"));
+  EXPECT_THAT(message_of([&] { make_mesh({1}, {}); }), HasSubstr("0 names and 1 extents"));
   EXPECT_THAT(message_of([&] { mesh_.extent("z"); }), HasSubstr("the axes are x, y"));
 }
 

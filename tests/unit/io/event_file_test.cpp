@@ -178,7 +178,7 @@ TEST(EventFile, AFolderThatCannotBeIsNamed) {
   const TemporaryFolder folder;
   write_bytes(folder / "file", "x");
   EXPECT_EQ(EventFile::create(folder / "file", 0).error(),
-            (folder / "file") + ": is there and is no folder");
+            (folder / "file") + ": is there and is not a folder");
   EXPECT_EQ(read_events(folder / "none").error(), (folder / "none") + ": No such file or directory");
 }
 

@@ -120,7 +120,7 @@ TEST(Files, ErrorsNamePathAndReason) {
   const std::string missing = folder / "no/such";
   EXPECT_EQ(read_text_file(missing).error(), missing + ": No such file or directory");
   EXPECT_EQ(read_text_file(folder.path()).error(), folder.path() + ": is a folder, not a file");
-  EXPECT_EQ(InputFile::open("/dev/zero").error(), "/dev/zero: is no regular file");
+  EXPECT_EQ(InputFile::open("/dev/zero").error(), "/dev/zero: is not a regular file");
   EXPECT_EQ(read_text_file(file, 3).error(), file + ": is 7 B, more than the 3 B taken");
   EXPECT_EQ(write_text_file(missing, "x").error(), missing + ": No such file or directory");
   EXPECT_EQ(write_text_file(file + "/x", "x").error(), file + "/x: Not a directory");
@@ -138,7 +138,7 @@ TEST(Files, MakesFoldersOnTheWay) {
   EXPECT_TRUE(std::filesystem::is_directory(folder / "a/d"));
   write_bytes(folder / "file", "");
   EXPECT_EQ(ensure_directory(folder / "file").error(),
-            folder.path() + "/file: is there and is no folder");
+            folder.path() + "/file: is there and is not a folder");
   EXPECT_EQ(ensure_directory(folder / "file/x").error(),
             folder.path() + "/file/x: Not a directory");
   EXPECT_FALSE(ensure_directory("").ok());
@@ -151,7 +151,7 @@ TEST(Files, TellsWhereAFolderCouldNotBeWritten) {
   EXPECT_FALSE(std::filesystem::exists(folder / "a"));
   write_bytes(folder / "file", "");
   EXPECT_EQ(check_writable_directory(folder / "file").error(),
-            folder.path() + "/file: is there and is no folder");
+            folder.path() + "/file: is there and is not a folder");
   EXPECT_EQ(check_writable_directory(folder / "file/x/y").error(),
             folder.path() + "/file/x/y: Not a directory");
   EXPECT_FALSE(check_writable_directory("").ok());

@@ -255,7 +255,7 @@ TEST(HfConfig, SaysThatAFileIsMissingOrNoFile) {
   EXPECT_EQ(config.error(), path + ": No such file or directory");
   // Nobody will ever write into this pipe.
   ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
-  EXPECT_EQ(HfConfig::load(path).error(), path + ": is no regular file");
+  EXPECT_EQ(HfConfig::load(path).error(), path + ": is not a regular file");
 }
 
 TEST(GenerationConfig, Reads) {

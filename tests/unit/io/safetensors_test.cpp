@@ -118,7 +118,7 @@ TEST(Safetensors, RefusesHostileHeaders) {
       {"{}{}", 0, "the header is not JSON that can be read: a syntax error at byte 3"},
       {R"({"a":[[[1]]]})", 0, "the header is not JSON that can be read: nested deeper than 3"},
       {R"({"a":1,"a":2})", 0, "the header is not JSON that can be read: the key 'a' stands twice"},
-      {R"({"a":1})", 0, "tensor \"a\": is no object"},
+      {R"({"a":1})", 0, "tensor \"a\": expected an object"},
       {R"({"a":{"shape":[1],"data_offsets":[0,4]}})", 4, "tensor \"a\": has no dtype"},
       {R"({"a":{"dtype":"F8_E5M2","shape":[1],"data_offsets":[0,1]}})", 1,
        "tensor \"a\": dtype \"F8_E5M2\" is not supported"},
@@ -126,22 +126,22 @@ TEST(Safetensors, RefusesHostileHeaders) {
        "tensor \"a\": dtype \"f32\" is not supported"},
       {R"({"a":{"dtype":"F32","data_offsets":[0,4]}})", 4, "tensor \"a\": has no shape"},
       {R"({"a":{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}})", 4,
-       "tensor \"a\": an extent of the shape is no size"},
+       "tensor \"a\": expected extents of 0 or more in the shape"},
       {R"({"a":{"dtype":"F32","shape":[1.0],"data_offsets":[0,4]}})", 4,
-       "tensor \"a\": an extent of the shape is no size"},
+       "tensor \"a\": expected extents of 0 or more in the shape"},
       {R"({"a":{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,0]}})", 0,
        "tensor \"a\": the size of its shape overflows"},
       {R"({"a":{"dtype":"U8","shape":[9223372036854775807,0],"data_offsets":[0,0]}})", 0,
        "tensor \"a\": the size of its shape overflows"},
       {R"({"a":{"dtype":"U8","shape":[18446744073709551615],"data_offsets":[0,0]}})", 0,
-       "tensor \"a\": an extent of the shape is no size"},
+       "tensor \"a\": expected extents of 0 or more in the shape"},
       {R"({"a":{"dtype":"F32","shape":[1]}})", 4, "tensor \"a\": has no pair of data_offsets"},
       {R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0]}})", 4,
        "tensor \"a\": has no pair of data_offsets"},
       {R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[4,0]}})", 4,
-       "tensor \"a\": data_offsets are no range"},
+       "tensor \"a\": expected data_offsets in order, from 0 on"},
       {R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[-4,0]}})", 4,
-       "tensor \"a\": data_offsets are no range"},
+       "tensor \"a\": expected data_offsets in order, from 0 on"},
       {R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}})", 4,
        "tensor \"a\": data_offsets hold 4 bytes, f32[2] needs 8"},
       {R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4],"x":0}})", 4,
@@ -159,9 +159,9 @@ TEST(Safetensors, RefusesHostileHeaders) {
       {R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
        R"("b":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})",
        8, "tensor \"b\" begins at 0 of the data, inside the one that ends at 4"},
-      {R"({"__metadata__":1})", 0, "__metadata__ is no object"},
-      {R"({"__metadata__":{"a":1}})", 0, "__metadata__: \"a\" is no string"},
-      {R"({"a\n":1})", 0, R"(tensor "a\n": is no object)"}};
+      {R"({"__metadata__":1})", 0, "__metadata__: expected an object"},
+      {R"({"__metadata__":{"a":1}})", 0, "__metadata__: \"a\": expected a string"},
+      {R"({"a\n":1})", 0, R"(tensor "a\n": expected an object)"}};
   const TemporaryFolder folder;
   for (const auto& [header, n, why] : kBad)
     EXPECT_EQ(refusal_of(folder, with_header(header, n)), why) << header;
@@ -252,7 +252,7 @@ TEST(Safetensors, WritesNothingWrong) {
   EXPECT_EQ(refusal({{"__metadata__", DType::kF32, {2}, as_bytes(data)}}),
             path + ": the name \"__metadata__\" is reserved");
   EXPECT_EQ(refusal({{"\xff", DType::kF32, {2}, as_bytes(data)}}),
-            path + ": the name \"\xef\xbf\xbd\" is no UTF-8");
+            path + ": the name \"\xef\xbf\xbd\" is not UTF-8");
 }
 
 TEST(Safetensors, AFullDiskLeavesTheOldFile) {

@@ -319,7 +319,7 @@ TEST(LmGenerate, RefusesPromptsByNumber) {
     const Result<std::vector<Generated>> made = generate(model, given, options);
     return made.ok() ? "nothing" : made.error();
   };
-  EXPECT_EQ(error({{1}, {}}, greedy(4)), "prompt 1: there is no token");
+  EXPECT_EQ(error({{1}, {}}, greedy(4)), "prompt 1: expected at least one token, got none");
   EXPECT_EQ(error({{1}, {2, 80}}, greedy(4)), "prompt 1: id 80 is outside of the model's vocabulary of 80");
   EXPECT_EQ(error({{-1}}, greedy(4)), "prompt 0: id -1 is outside of the model's vocabulary of 80");
   EXPECT_EQ(error({{1, 2, 3}}, greedy(18)),

@@ -299,9 +299,9 @@ TEST(LinearCrossEntropyInBlocks, RefusesWhatDoesNotFit) {
   const Array h = Array::abstract(Shape{2, 3, 4}), w = Array::abstract(Shape{4, 7});
   const Array t = Array::abstract(Shape{2, 3}, DType::kI32);
   EXPECT_THAT(message([&] { nn::linear_cross_entropy_in_blocks(h, w, t, 0); }),
-              HasSubstr("[linear_cross_entropy_in_blocks] a block of 0 words"));
+              HasSubstr("[linear_cross_entropy_in_blocks] expected a block of at least 1 word, got 0"));
   EXPECT_THAT(message([&] { nn::linear_cross_entropy_in_blocks(h, w, t, 2, 2); }),
-              HasSubstr("axis 2 of the head; 0 or 1 is needed"));
+              HasSubstr("expected axis 0 or 1 of the head, got 2"));
   EXPECT_THAT(message([&] { nn::linear_cross_entropy_in_blocks(h, w, t, 2, 0); }),
               HasSubstr("hidden f32[2,3,4] and head f32[4,7]: floats [..., d] and [V, d] are needed"));
   EXPECT_THAT(message([&] { nn::linear_cross_entropy_in_blocks(h, w, Array::abstract(Shape{2, 3}), 2); }),

@@ -270,11 +270,11 @@ TEST(SearchLimits, OfValuesThatAreKeptInTurn) {
   const Graph graph = simplify(flatten_all(
       jit(grad(loss)).lower(Arrays(7, Array::abstract({8, 8})), Array::abstract({512, 8})).graph()));
   const std::vector<Bytes> inputs = inputs_of(graph), want = testing::evaluate(graph, inputs);
-  Sentences limits;
-  EXPECT_EQ(testing::evaluate(realize_residuals(graph, nullptr, &limits), inputs), want);
-  EXPECT_THAT(limits, IsEmpty());
-  EXPECT_EQ(testing::evaluate(realize_residuals(graph, nullptr, &limits, 1), inputs), want);
-  EXPECT_EQ(count(limits, "residuals: 1 values were kept one by one"), 1);
+  PassReport report;
+  EXPECT_EQ(testing::evaluate(realize_residuals(graph, nullptr, &report), inputs), want);
+  EXPECT_THAT(report.limits, IsEmpty());
+  EXPECT_EQ(testing::evaluate(realize_residuals(graph, nullptr, &report, 1), inputs), want);
+  EXPECT_EQ(count(report.limits, "residuals: 1 values were kept one by one"), 1);
 }
 
 }  // namespace

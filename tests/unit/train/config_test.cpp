@@ -241,8 +241,8 @@ TEST(Config, SettingsThatAreWrong) {
       {"memory.device=0",
        "--set memory.device=0: memory.device takes a size such as 64MiB, at least 1, not '0'"},
       {"memory.device=12parsecs",
-       "--set memory.device=12parsecs: memory.device: '12parsecs' is not a size: 'parsecs' is no "
-       "unit (write 64MiB, 1.5GB or a number of bytes)"},
+       "--set memory.device=12parsecs: memory.device: expected a size such as 64MiB, 1.5GB or a "
+       "number of bytes, got '12parsecs': 'parsecs' is not a unit"},
       {"model.heads=7",
        "model.heads = 7 (--set model.heads=7) does not divide model.dim = 128 "
        "(default)"},
@@ -257,8 +257,8 @@ TEST(Config, SettingsThatAreWrong) {
        "2000000000 (--set data.seq=2000000000), model.heads = 4 (default)"}};
   for (const auto& [setting, error] : kWrong) EXPECT_EQ(error_of({setting}), error);
   EXPECT_EQ(load_train_config({.memory = "12parsecs"}).error(),
-            "--memory 12parsecs: memory.device: '12parsecs' is not a size: 'parsecs' is no unit "
-            "(write 64MiB, 1.5GB or a number of bytes)");
+            "--memory 12parsecs: memory.device: expected a size such as 64MiB, 1.5GB or a number of bytes, "
+            "got '12parsecs': 'parsecs' is not a unit");
 }
 
 TEST(Config, SettingsThatHaveNoEffectTogether) {

@@ -49,9 +49,9 @@ TEST_F(Meshes, BadOnesAreRefused) {
               AllOf(HasSubstr("[mesh] the device virtual:"), HasSubstr("is in Mesh('x': 8) twice")));
   EXPECT_THAT(message_of([&] { make_mesh({8}, {"x"}, none); }), HasSubstr("the device is null"));
   EXPECT_THAT(message_of([&] { make_mesh({4}, {"x"}, devices_); }),
-              HasSubstr("Mesh('x': 4) is a grid of 4 devices, 8 given"));
+              HasSubstr("expected 4 devices for Mesh('x': 4), got 8"));
   EXPECT_THAT(message_of([&] { make_mesh({0, 8}, {"x", "y"}, devices_); }),
-              HasSubstr("axis 'x' has extent 0"));
+              HasSubstr("axis 'x' of the mesh has 0"));
 }
 
 TEST_F(Meshes, IndicesOfEachDevice) {

@@ -1,4 +1,4 @@
-// What the sources of nn/named share: axes checked, operands aligned by name.
+// Shared by the sources of nn/named: axes checked, operands aligned by name.
 // Not public; the functions are in the other headers of this folder.
 #pragma once
 

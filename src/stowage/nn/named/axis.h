@@ -83,9 +83,9 @@ std::string to_string(const std::vector<Axis>& axes);  ///< "{Batch: 4, Embed: 8
 
 /// The product of the sizes; the largest number where it is larger.
 int64_t total_size(const AxisSpec& axes);
-/// Where the axis of that name is, or none.
+/// The place of the axis of that name, or none.
 std::optional<size_t> find_axis(const std::vector<Axis>& axes, std::string_view name);
-/// Whether these are the same axes, in any order.
+/// True if these are the same axes, in any order.
 bool same_axes(const std::vector<Axis>& a, const std::vector<Axis>& b);
 /// The axes without those of these names.
 std::vector<Axis> without_axes(const std::vector<Axis>& axes, const std::vector<Axis>& removed);

@@ -57,7 +57,7 @@ NamedArray index(const NamedArray& x, const NamedIndices& indices, STOW_AT);
 /// be among those that `index` gives. Out of range and repeated places: as AtIndex.
 class NamedAt {
  public:
-  using Mode = IndexMode;  ///< What becomes of places that are not there.
+  using Mode = IndexMode;  ///< The treatment of places that are not there.
   NamedAt(NamedArray x, const NamedIndices& indices, SourceLocation at);
   NamedArray get(Mode mode = Mode::kClip) const;                                  ///< As index.
   NamedArray set(const NamedOperand& value, Mode mode = Mode::kFill) const;       ///< Writes.

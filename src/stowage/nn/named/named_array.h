@@ -26,7 +26,7 @@ class NamedArray {
   int rank() const { return static_cast<int>(axes_.size()); }  ///< The number of axes.
   int64_t size() const { return array_.size(); }               ///< The number of elements.
 
-  bool has_axis(const AxisSelector& axis) const;  ///< Whether it has one of that name.
+  bool has_axis(const AxisSelector& axis) const;  ///< True if it has one of that name.
   /// The axis of that name, its place, and its size.
   /// Errors: TraceError that lists the axes where there is none, or its size is another.
   Axis resolve_axis(const AxisSelector& axis, STOW_AT) const;
@@ -99,7 +99,7 @@ class NamedOperand {
   NamedOperand(T x, const char* file = __builtin_FILE(), int line = __builtin_LINE())  // NOLINT
       : at{file, line}, value_(x, file, line) {}
 
-  bool is_named() const { return is_named_; }         ///< Whether it is a NamedArray.
+  bool is_named() const { return is_named_; }         ///< True if it is a NamedArray.
   const NamedArray& named() const { return named_; }  ///< If it is one.
   const Operand& value() const { return value_; }     ///< Without names.
 

@@ -10,7 +10,7 @@ namespace stow::named {
 // are those of the functions of Array with these names.
 // Errors: TraceError that lists the axes where one is not there, or is given twice.
 
-/// What a reduction may be given beside axes.
+/// Options of a reduction beside axes.
 struct NamedReduceOptions {
   /// Bool; its axes must be among those of x. What is not true there takes no part.
   std::optional<NamedArray> where = {};

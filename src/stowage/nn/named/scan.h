@@ -11,7 +11,7 @@
 namespace stow::named {
 
 struct NamedScanOptions {
-  ScanCheckpoint checkpoint = {};  ///< What the backward pass keeps; everything.
+  ScanCheckpoint checkpoint = {};  ///< Residuals that the backward pass finds kept; by default all.
   bool reverse = false;            ///< From the last slice to the first.
   int64_t unroll = 1;              ///< As ScanOptions; not with nested blocks.
 };

@@ -11,7 +11,7 @@
 
 namespace stow::named {
 
-/// What is kept of each iteration of a loop for its backward pass. The carry that enters an
+/// The residuals of each iteration of a loop for its backward pass. The carry that enters an
 /// iteration is always there, on the device or on the host; slices of what is scanned are parts of
 /// arrays that live anyway and are never copied, so there is no `save_inputs` of Haliax's.
 struct ScanCheckpointPolicy {
@@ -51,7 +51,7 @@ class ScanCheckpoint {
   ScanCheckpoint(const std::string& word) : policy_(of_word(word)) {}          // NOLINT
   ScanCheckpoint(ScanCheckpointPolicy policy) : policy_(std::move(policy)) {}  // NOLINT
 
-  const ScanCheckpointPolicy& policy() const { return policy_; }  ///< What the word means.
+  const ScanCheckpointPolicy& policy() const { return policy_; }  ///< The policy of the word.
   friend bool operator==(const ScanCheckpoint&,
                          const ScanCheckpoint&) = default;  ///< The same policy.
 
@@ -63,7 +63,7 @@ class ScanCheckpoint {
 /// All fields that differ from the default, as text.
 std::string to_string(const ScanCheckpoint& checkpoint);
 
-/// What the carry that enters an iteration is called where a policy moves it.
+/// The name of the carry that enters an iteration, where a policy moves it.
 inline constexpr const char* kScanCarryName = "scan_carry";
 
 /// The policy of single values for an iteration; null: keeps its inputs alone.

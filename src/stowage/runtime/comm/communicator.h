@@ -39,7 +39,7 @@ struct Group {
   static Group of(std::vector<int32_t> ranks, int32_t rank);
 };
 
-/// What identifies the content of a leaf; equal contents have equal ones.
+/// The digest of the content of a leaf; equal contents have equal ones.
 using Fingerprint = std::array<uint64_t, 2>;
 
 /// A rank is one device of one process; ranks number the devices process by process. Its collectives block

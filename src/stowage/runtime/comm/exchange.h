@@ -32,7 +32,7 @@ struct Exchange {
   int64_t elem_bytes = 1;       ///< A chunk is a multiple of it.
   bool same_for_all = false;    ///< Every reader of a member gets the same piece.
   std::vector<int32_t> readers;  ///< Whom the caller gives a piece; not itself.
-  std::vector<int32_t> writers;  ///< Whose piece the caller gets; not itself.
+  std::vector<int32_t> writers;  ///< The ranks whose pieces the caller gets; not itself.
   /// The piece for a reader; of same_for_all for any.
   std::function<Strided(int32_t reader)> give;
   /// Bytes of the piece that comes from a writer.
@@ -42,7 +42,7 @@ struct Exchange {
   /// Takes the same chunk of all writers at a time, in the order of `writers`.
   std::function<void(int64_t from, std::span<const Arrived>)> take_all;
 
-  /// What must be equal at all members, in one number.
+  /// A digest of the fields that must be equal at all members.
   uint64_t signature() const;
   /// "all_gather at layers/mlp (llama.cpp:95)".
   std::string name() const;
@@ -73,7 +73,7 @@ struct NativeReduction {
 /// not all begin with the same one.
 std::vector<int32_t> others(const Group& group);
 
-/// What to say where the caller is in an exchange and `writer` has sent a chunk of another one.
+/// The message if the caller is in an exchange and `writer` has sent a chunk of another one.
 std::string differing(const Communicator& caller, const Exchange& exchange, int32_t writer,
                       const std::string& other_name, const std::string& other_detail);
 

@@ -21,7 +21,7 @@ struct NativeForm {
   ReduceKind kind;
   DType dtype;
   Element element;
-  /// Whether elements are those of the array, bit for bit.
+  /// True if elements are those of the array, bit for bit.
   bool is_plain;
 
   /// The form for a reduction that the dtype has (can_reduce).

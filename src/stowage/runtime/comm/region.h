@@ -38,14 +38,14 @@ struct CallRecord {
   SharedText<16> detail;  // "f32[8, 64]"
 };
 
-/// What others see of a rank.
+/// The state of a rank that others see.
 struct alignas(64) RankState {
   std::atomic<uint32_t> bell;      // rung by whoever changed something that the rank may wait for
   std::atomic<uint32_t> sleeping;  // 1 while the rank sleeps on its bell
   std::atomic<uint64_t> call;      // exchanges entered so far
   std::atomic<uint32_t> inside;    // 1 while it is in one
   std::atomic<int32_t> waits_for;  // a rank, or -1
-  // What it waits for: that this chunk of that rank is sent, or that its own chunk to it is read.
+  // The event awaited: this chunk of that rank is sent, or its own chunk to it is read.
   std::atomic<uint32_t> awaits_read;
   std::atomic<uint64_t> awaited_number;
   std::atomic<int64_t> since_ns;   // steady time since when it waits

@@ -22,7 +22,7 @@ struct Launch {
   int fd = -1;  ///< Of the launcher's memory.
 };
 
-/// What the environment says: STOW_LAUNCH of our launcher ("PROCESS/PROCESSES:FD"), or Open MPI's
+/// The launch of the environment: STOW_LAUNCH of our launcher ("PROCESS/PROCESSES:FD"), or Open MPI's
 /// OMPI_COMM_WORLD_RANK, _SIZE and _LOCAL_SIZE. Errors: a STOW_LAUNCH of another form.
 Result<Launch> launch_of_environment();
 

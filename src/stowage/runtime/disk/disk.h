@@ -31,7 +31,7 @@ class DiskError : public std::runtime_error {
 /// For tests: makes pieces of transfers fail, end early or take long. Called by several threads.
 class DiskFaults {
  public:
-  /// What befalls a piece before the system sees it.
+  /// A fault of a piece before the system sees it.
   struct Fault {
     int error = 0;                          ///< An errno; then nothing is moved.
     int64_t most_bytes = int64_t{1} << 62;  ///< A short transfer: no more than this.
@@ -51,7 +51,7 @@ const char* disk_engine_name(DiskEngine engine);
 std::string default_disk_folder();
 
 struct DiskOptions {
-  std::string folder;  ///< Where the file lies; "": default_disk_folder().
+  std::string folder;  ///< The folder of the file; "": default_disk_folder().
   bool uring = true;   ///< Off: threads, even where the kernel allows io_uring.
   bool direct = true;  ///< Off: through the page cache, even where the file system needs not.
   std::shared_ptr<DiskFaults> faults;  ///< For tests.
@@ -87,7 +87,7 @@ class Disk {
 
   const std::string& folder() const { return folder_; }  ///< As given, or the default.
   DiskEngine engine() const { return engine_; }          ///< Which one it is.
-  bool direct() const { return direct_; }                ///< Whether transfers pass the page cache.
+  bool direct() const { return direct_; }                ///< True if transfers bypass the page cache.
 
   /// Reserves at least `bytes` > 0 on whole blocks; they read as zeros.
   /// Errors: CapacityError that names the folder where it is full or a limit forbids it.

@@ -16,7 +16,7 @@ class DiskExtents {
   int64_t take(int64_t bytes);
   /// Gives back what was taken with the same `bytes`.
   void give(int64_t offset, int64_t bytes);
-  /// Where the last taken range ends.
+  /// The end of the last taken range.
   int64_t end() const { return end_; }
 
  private:

@@ -30,7 +30,7 @@ class Flight {
   void end_oldest();
   /// Moves a piece while the others go on. Errors: DiskError.
   void move_now(const DiskPiece& piece);
-  /// Whether a piece in flight shares bytes of the file with this range.
+  /// True if a piece in flight shares bytes of the file with this range.
   bool touches(int64_t begin, int64_t end) const;
 
  private:

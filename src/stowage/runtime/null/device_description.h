@@ -26,7 +26,7 @@ struct DeviceDescription {
     double attention_achievable = 1;  ///< Share of those that attention reaches.
     double vector_flops = 0;          ///< Elementwise operations: an add, a multiply, a compare.
     double special_flops = 0;         ///< exp, log, tanh, a division, a root.
-    double launch_s = 0;              ///< What each kernel costs beside its work.
+    double launch_s = 0;              ///< Time of each kernel beside its work.
   } compute;
   struct Memory {
     double bandwidth = 0;     ///< Read and written together.

@@ -12,7 +12,7 @@ namespace stow {
 struct KernelCost {
   double product_flops = 0;  ///< Of products, convolutions and attention.
   DType product_dtype = DType::kF32;
-  bool attention = false;   ///< Whether they are attention's.
+  bool attention = false;   ///< True if they are attention's.
   double vector_ops = 0;    ///< Elements that an add, a compare, a move between registers takes.
   double special_ops = 0;   ///< Elements that an exp, a root, a division takes.
   double bytes = 0;  ///< Read and written, each operand and result once; of a collective sent.
@@ -22,12 +22,12 @@ struct KernelCost {
   OpKind collective_op = OpKind::kAllGather;
   double whole_bytes = 0;  ///< Of a collective: the larger of its operand and its result.
 
-  /// Where it runs: a move between two memories on the stream of its direction, a collective on its own.
+  /// Its stream: for a move between two memories that of its direction, for a collective its own.
   StreamKind stream() const { return collective ? StreamKind::kCollective : stream_of(from, to); }
   bool within_host() const { return from == to && from != MemoryKind::kDevice; }
 };
 
-/// What a kernel of this schedule does. Row programs are counted step by step, other kernels by the
+/// The work of a kernel of this schedule. Row programs are counted step by step, other kernels by the
 /// cost of their op; where an op that changes a part of its operand writes elsewhere, the copy of
 /// the rest counts too. A collective sends what a ring sends: S (n - 1) / n of a whole of S bytes, an
 /// all_reduce twice that, a permute S.

@@ -43,7 +43,7 @@ struct Simulation {
 struct SimulateOptions {
   int64_t max_events = 0;       ///< Events to keep; loops are walked iteration by iteration for them.
   int64_t open_iterations = 1;  ///< Of a loop whose trip count is known at run time alone.
-  bool skips = true;  ///< Whether a loop's steady state is multiplied out instead of walked.
+  bool skips = true;  ///< True if a loop's steady state is multiplied out instead of walked.
   int64_t max_walked = 20'000'000;
   /// Seconds of a kernel's run, the first being 0, where known better than from the description;
   /// below 0: not known. Loops are walked iteration by iteration for them.
