@@ -287,13 +287,18 @@ bool Fuser::is_ready_with(int o, const std::vector<int>& others, int space) {
 }
 
 void Fuser::count_heavy() {
-  for (const Node& node : graph_.nodes()) {
+  for (size_t n = 0; n < graph_.n_nodes(); ++n) {
+    const Node& node = graph_.nodes()[n];
     const OpClass cls = op_class(node.op);
     // A collective goes with the product whose operand or result it moves: over a mesh work is as near
     // as on one device.
     const bool heavy =
         (cls == OpClass::kOther || cls == OpClass::kStructure) && !is_collective(node.op);
     heavy_before_.push_back((heavy_before_.empty() ? 0 : heavy_before_.back()) + heavy);
+    size_t last = heavy ? n : 0;
+    for (ValueId v : node.operands)
+      if (!graph_.is_input(v)) last = std::max(last, last_heavy_[graph_.value(v).node.index()]);
+    last_heavy_.push_back(last);
   }
 }
 
@@ -326,7 +331,9 @@ bool Fuser::is_far_from_clones(int u, NodeId id, int other) {
     if (!is_own(use(use(v).root).unit)) return true;
     for (NodeId reader : readers_of_root_[use(v).root.index()]) {
       const Node& other_reader = graph_.node(reader);
-      const bool may_join = op_class(other_reader.op) == OpClass::kElementwise;
+      // A reader that waits for a later kernel holds the operand until then.
+      const bool may_join = op_class(other_reader.op) == OpClass::kElementwise &&
+                            last_heavy_[reader.index()] <= last_heavy_[id.index()];
       if (reader < id ? !is_own(use(other_reader.first_result).unit) : !may_join) return true;
     }
   }

@@ -169,6 +169,7 @@ class Fuser {
   std::vector<int> n_readers_;               // of roots, by nodes and as outputs
   std::vector<size_t> last_reader_;
   std::vector<int> heavy_before_;            // nodes up to each that have kernels of their own
+  std::vector<size_t> last_heavy_;           // the last of those that each node depends on, or is
   std::vector<int> seen_;
   int stamp_ = 0;
 };
