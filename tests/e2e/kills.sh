@@ -4,6 +4,7 @@
 # Usage: kills.sh PROGRAM ROOT [COUNT]. COUNT processes are killed (default 10, or $STOW_KILLS).
 program=$1 root=$2
 count=${3:-${STOW_KILLS:-10}}
+in_memory=1  # each run flushes 75 checkpoints
 # shellcheck source=tests/support/processes_kit.sh
 . "${BASH_SOURCE%/*}/../support/processes_kit.sh"
 

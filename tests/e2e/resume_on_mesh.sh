@@ -4,6 +4,7 @@
 # Usage: resume_on_mesh.sh PROGRAM [COUNT]. COUNT processes are killed at random moments (default 5).
 program=$1
 count=${2:-5}
+in_memory=1  # each run flushes checkpoints
 # shellcheck source=tests/support/processes_kit.sh
 . "${BASH_SOURCE%/*}/../support/processes_kit.sh"
 

@@ -1,6 +1,7 @@
 # Shared by the tests of real processes: a folder that goes again, faults that are counted, and the process
-# that a test has started. Sourced, not run.
-folder=$(mktemp -d) || exit 1
+# that a test has started. Sourced, not run. With in_memory=1 the folder is in memory, where the machine has
+# such a folder: for small files that are flushed many times.
+folder=$(mktemp -d ${in_memory:+-p /dev/shm} 2>/dev/null) || folder=$(mktemp -d) || exit 1
 pid=  # of a launcher that runs in the background; killed at exit
 trap '[[ -n $pid ]] && kill -KILL "$pid" 2>/dev/null; rm -rf "$folder"' EXIT
 faults=0

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <stdlib.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -16,8 +17,14 @@ namespace stow {
 
 class TemporaryFolder {
  public:
-  TemporaryFolder() {
-    path_ = (std::filesystem::temp_directory_path() / "stowage-test-XXXXXX").string();
+  /// In the folder of temporary files, or in memory where the machine has a folder there: for small
+  /// files that are flushed many times.
+  enum class In { kTemporary, kMemory };
+  explicit TemporaryFolder(In where = In::kTemporary) {
+    const std::filesystem::path memory = "/dev/shm";
+    const bool in_memory = where == In::kMemory && ::access(memory.c_str(), W_OK | X_OK) == 0;
+    path_ = ((in_memory ? memory : std::filesystem::temp_directory_path()) / "stowage-test-XXXXXX")
+                .string();
     STOW_CHECK(::mkdtemp(path_.data()) != nullptr, "{}", path_);
   }
   TemporaryFolder(const TemporaryFolder&) = delete;

@@ -153,8 +153,11 @@ class Search {
     std::vector<int64_t> alignments;
     for (const Buffer& b : problem_.buffers) alignments.push_back(b.alignment);
     Reorder packing(sections_, std::move(alignments));
+    const int64_t patience = options_.patience * static_cast<int64_t>(problem_.buffers.size());
+    int64_t last_gain = 0;  // of the packing's work
     size_t starts = 0;
     for (int failures = kFailures; !done(); reorder_work_ = packing.work()) {
+      if (patience > 0 && packing.work() - last_gain > patience) return;
       if (failures == kFailures) {
         // From the best and from each other order in turn: the best alone may lead nowhere.
         packing.start(starts % 2 == 0 ? best_order_ : orders_[starts / 2 % orders_.size()]);
@@ -169,6 +172,7 @@ class Search {
       }
       best_ = {packing.offsets(), packing.height()};
       best_order_ = packing.order();
+      last_gain = packing.work();
       failures = 0;
     }
   }

@@ -14,6 +14,8 @@ struct Options {
   /// Work to spend, in steps of a few nanoseconds. The first pass always runs to its end, and 0
   /// asks for that pass alone; a pass takes from 200 to 1000 steps a rectangle.
   int64_t work = 10'000'000;
+  /// Ends the reordering after so many steps a buffer without a lower height; 0 goes on while there is work.
+  int64_t patience = 0;
   /// A height that is good enough; the lower bound always is.
   int64_t target = 0;
   /// Buffers that every order but a skyline's begins with, in this order; without repetition.

@@ -25,7 +25,7 @@ constexpr int kNearRecomputed = 1;
 bool Fuser::may_join(NodeId id, const Unit& own, int u) {
   const Unit& g = unit(u);
   if ((g.nodes.size() >= kMaxMembers && !reads_few(g, id)) || is_far(g.nodes.back(), id) ||
-      is_far_from_clones(u, id))
+      is_far_from_clones(u, id) || would_wait_beside(u, id))
     return false;
   const Node& node = graph_.node(id);
   Unit joined = g;
@@ -65,6 +65,9 @@ bool Fuser::may_merge(int a, int into) {
       x.nodes.size() + y.nodes.size() > kMaxMembers || is_far(x.nodes.back(), y.nodes.back()) ||
       is_far_from_clones(a, y.nodes.back(), into) || is_far_from_clones(into, x.nodes.back(), a))
     return false;
+  for (const auto& [from, other] : {std::pair{a, into}, std::pair{into, a}})
+    for (NodeId m : unit(from).nodes)
+      if (would_wait_beside(other, m)) return false;
   // A value would have to be stored that only reductions of other spaces, still to come, read.
   for (const auto& [from, other] : {std::pair{a, into}, std::pair{into, a}})
     for (NodeId m : unit(from).nodes)
@@ -287,14 +290,28 @@ bool Fuser::is_ready_with(int o, const std::vector<int>& others, int space) {
 }
 
 void Fuser::count_heavy() {
-  for (const Node& node : graph_.nodes()) {
+  for (size_t n = 0; n < graph_.n_nodes(); ++n) {
+    const Node& node = graph_.nodes()[n];
     const OpClass cls = op_class(node.op);
     // A collective goes with the product whose operand or result it moves: over a mesh work is as near
     // as on one device.
     const bool heavy =
         (cls == OpClass::kOther || cls == OpClass::kStructure) && !is_collective(node.op);
     heavy_before_.push_back((heavy_before_.empty() ? 0 : heavy_before_.back()) + heavy);
+    size_t last = 0;
+    for (ValueId v : node.operands)
+      if (!graph_.is_input(v)) last = std::max(last, last_heavy_[graph_.value(v).node.index()]);
+    waits_for_.push_back(last);
+    last_heavy_.push_back(heavy ? n : last);
   }
+  is_held_.resize(graph_.n_nodes());
+  for (size_t n = graph_.n_nodes(); n-- > 0;)
+    for (ValueId v : graph_.nodes()[n].operands) {
+      if (graph_.is_input(v)) continue;
+      const size_t maker = graph_.value(v).node.index();
+      const bool is_one_step = last_heavy_[n] == waits_for_[n];
+      if (waits_for_[n] > last_heavy_[maker] || (is_one_step && is_held_[n])) is_held_[maker] = true;
+    }
 }
 
 bool Fuser::is_far(NodeId a, NodeId b) const {
@@ -326,11 +343,30 @@ bool Fuser::is_far_from_clones(int u, NodeId id, int other) {
     if (!is_own(use(use(v).root).unit)) return true;
     for (NodeId reader : readers_of_root_[use(v).root.index()]) {
       const Node& other_reader = graph_.node(reader);
-      const bool may_join = op_class(other_reader.op) == OpClass::kElementwise;
+      // A reader that waits for a later kernel holds the operand until then.
+      const bool may_join = op_class(other_reader.op) == OpClass::kElementwise &&
+                            waits_for_[reader.index()] <= last_heavy_[id.index()];
       if (reader < id ? !is_own(use(other_reader.first_result).unit) : !may_join) return true;
     }
   }
   return false;
+}
+
+bool Fuser::would_wait_beside(int u, NodeId id) {
+  const Node& node = graph_.node(id);
+  const NodeId last = unit(u).nodes.back();
+  if (!node.backward || graph_.node(last).backward || heavy_between(last, id) == 0 ||
+      !is_held_[id.index()] || graph_.type(node.first_result).shape.dims() != unit(u).dims)
+    return false;
+  return std::any_of(node.operands.begin(), node.operands.end(), [&](ValueId v) {
+    const ValueId root = use(v).root;
+    if (use(v).splat || use(root).unit != u || graph_.type(root).shape.dims() != unit(u).dims)
+      return false;
+    const std::vector<NodeId>& readers = readers_of_root_[root.index()];
+    return std::any_of(readers.begin(), readers.end(), [&](NodeId reader) {
+      return waits_for_[reader.index()] > last_heavy_[id.index()];
+    });
+  });
 }
 
 int Fuser::heavy_between(NodeId first, NodeId second) const {

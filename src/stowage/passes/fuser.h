@@ -122,6 +122,9 @@ class Fuser {
   // then, unless it waits for something later. It may be done early where it takes the place of all
   // that it reads; if other work reads an operand too, both would wait.
   bool is_far_from_clones(int u, NodeId id, int other = -1);
+  // Backward work on a value of unit u, a forward one, that would be done before the products between and
+  // wait for another of them, while the value itself waits as well.
+  bool would_wait_beside(int u, NodeId id);
   int heavy_between(NodeId first, NodeId second) const;
 
   // ---- row programs behind products (fuse_epilogues.cpp) ----
@@ -169,6 +172,9 @@ class Fuser {
   std::vector<int> n_readers_;               // of roots, by nodes and as outputs
   std::vector<size_t> last_reader_;
   std::vector<int> heavy_before_;            // nodes up to each that have kernels of their own
+  std::vector<size_t> waits_for_;            // the last of those that each node depends on
+  std::vector<size_t> last_heavy_;           // the same, or the node itself if it is one of them
+  std::vector<bool> is_held_;  // of nodes: elementwise work on the result waits for a later one of them
   std::vector<int> seen_;
   int stamp_ = 0;
 };

@@ -18,6 +18,9 @@ constexpr int64_t kReadShare = 2;
 // Work an element, in additions, that is worth repeating, and its nodes: a program has few.
 constexpr int64_t kMostWork = 150;
 constexpr size_t kMostNodes = 64;
+// An array that near caches hold is stored where it would cost a function, such as an exponential, again.
+constexpr int64_t kNearBytes = 64 << 10;
+constexpr int64_t kFunctionWork = 24;
 
 int64_t work_of(OpKind op) {
   switch (op) {
@@ -35,7 +38,7 @@ int64_t work_of(OpKind op) {
     case OpKind::kSqrt:
       return 6;
     default:
-      return op >= OpKind::kEq && op <= OpKind::kGe ? 1 : 24;
+      return op >= OpKind::kEq && op <= OpKind::kGe ? 1 : kFunctionWork;
   }
 }
 
@@ -105,8 +108,10 @@ class Repeater {
     int64_t bytes = 0, work = 0;
     for (size_t i = 0; i < made.size(); ++i) {
       const Node& node = from_.def(made[i]);
-      work += work_of(node.op);
+      const int64_t more = work_of(node.op);
+      work += more;
       if (work > kMostWork || made.size() > kMostNodes) return false;
+      if (more >= kFunctionWork && from_.type(made[i]).bytes() <= kNearBytes) return false;
       for (ValueId o : node.operands) {
         const bool again = times_[o.index()].size() > 1;
         const ValueId root = again ? o : behind_views(o);

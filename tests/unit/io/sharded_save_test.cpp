@@ -621,7 +621,7 @@ TEST(ShardedSave, AKillAtAnyCallLeavesTheNewestWhole) {
   for (const int64_t step : {6, 5}) {  // the second takes the place of the one that is there
     int n_old = 0, n_new = 0;
     for (int n = 0;; ++n) {
-      const TemporaryFolder folder;
+      const TemporaryFolder folder(TemporaryFolder::In::kMemory);
       ASSERT_TRUE(run.save(folder.path(), 4, 1).ok());
       ASSERT_TRUE(run.save(folder.path(), 5, 1).ok());
       const std::string before = read_bytes(folder / "step-000005.json");

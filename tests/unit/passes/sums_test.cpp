@@ -131,5 +131,22 @@ TEST(SumsOfBroadcasts, WorkOnWholeArraysIsNotRepeated) {
   EXPECT_EQ(n, 1);
 }
 
+// An exponential over what near caches hold is stored for the second of two sums; a large one is repeated.
+TEST(SumsOfBroadcasts, FunctionsOverLittleAreComputedOnce) {
+  const auto f = [](const Array& a, const Array& b) {
+    const Array y = exp(expand_dims(a, 2) + expand_dims(b, 0));
+    return std::tuple(sum(y, 0), sum(y, 2));
+  };
+  for (const auto& [n, want] : {std::pair<int64_t, int>(16, 1), {512, 2}}) {
+    const auto compiled =
+        jit(f).lower(Array::abstract(Shape{n, 20}), Array::abstract(Shape{20, 20})).compile();
+    int exponentials = 0;
+    for (const Instruction& instruction : compiled.executable().schedule().instructions)
+      for (const Step& step : instruction.kernel()->program->steps)
+        exponentials += step.kind == StepKind::kCompute && step.op == OpKind::kExp;
+    EXPECT_EQ(exponentials, want) << n;
+  }
+}
+
 }  // namespace
 }  // namespace stow

@@ -42,9 +42,8 @@ double device_arrays(int n, MemoryKind kind, int transfers_ahead) {
   return static_cast<double>(compiled.memory_analysis().device().total_bytes) / kArrayBytes;
 }
 
-// An activation and a weight of each layer, then its gradient; and the registers of the largest group of
-// fused updates, of up to 96 members: a strip of 16 KiB for each store, which is as much as an array here.
-constexpr int kOnTheirWay = 100;
+// An activation and a weight of each layer, then its gradient; and the few arrays that are worked on.
+constexpr int kOnTheirWay = 40;
 TEST(ManyArrays, OnAnyMemoryTakeWhatTheirNumberSays) {
   using Kind = MemoryKind;
   for (const auto& [n, kind] : {std::pair(125, Kind::kPinnedHost), std::pair(220, Kind::kPinnedHost),

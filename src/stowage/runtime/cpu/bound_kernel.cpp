@@ -1,5 +1,6 @@
 #include "stowage/runtime/cpu/bound_kernel.h"
 
+#include <algorithm>
 #include <array>
 #include <optional>
 
@@ -94,9 +95,36 @@ std::vector<TensorView> tensors(const std::vector<View>& views) {
   return result;
 }
 
+bool begin_together(const View& a, const View& b) {
+  const auto same = [](const LoopTerm& x, const LoopTerm& y) {
+    return x.loop == y.loop && x.start == y.start && x.step == y.step && x.modulo == y.modulo &&
+           x.stride_bytes == y.stride_bytes;
+  };
+  return a.buffer == b.buffer && a.offset_bytes == b.offset_bytes &&
+         std::equal(a.terms.begin(), a.terms.end(), b.terms.begin(), b.terms.end(), same);
+}
+
+// What the views of a row program tell of its memory. All of one instruction live at the same time, so
+// different buffers are different memory. A buffer that has another as its first slot stands for it
+// only in loops, whose bodies do not touch the other, or is never written there (Buffer::first_slot).
+RowOverlaps overlaps_of(const Kernel& kernel) {
+  RowOverlaps overlaps(kernel.outputs.size(), kernel.inputs.size());
+  for (size_t k = 0; k < kernel.outputs.size(); ++k)
+    for (size_t i = 0; i < kernel.inputs.size(); ++i) {
+      const View &out = kernel.outputs[k], &in = kernel.inputs[i];
+      if (!out.buffer.valid() || !in.buffer.valid()) continue;
+      if (out.buffer != in.buffer)
+        overlaps.set(k, i, Overlap::kNever);
+      else if (begin_together(out, in))
+        overlaps.set(k, i, Overlap::kAlways);
+    }
+  return overlaps;
+}
+
 class Rows final : public BoundKernel::Impl {
  public:
-  Rows(const Kernel& kernel, int threads) : program_(*kernel.program, threads) {}
+  Rows(const Kernel& kernel, int threads)
+      : program_(*kernel.program, threads, overlaps_of(kernel)) {}
   void run(Inputs in, Outputs out, void* scratch) override { program_.run(in, out, scratch); }
   RowCalls* only_calls() const override { return program_.only_calls(); }
 
@@ -302,7 +330,8 @@ class Other final : public BoundKernel::Impl {
 }  // namespace
 
 int64_t kernel_scratch_bytes(const Kernel& kernel, int threads) {
-  if (kernel.kind == KernelKind::kRows) return row_program_scratch_bytes(*kernel.program, threads);
+  if (kernel.kind == KernelKind::kRows)
+    return row_program_scratch_bytes(*kernel.program, threads, overlaps_of(kernel));
   switch (kernel.op) {
     case OpKind::kDotGeneral:
       return has_row_programs(kernel) ? ProductRows(kernel, threads).scratch_bytes()

@@ -9,6 +9,7 @@
 #include "stowage/base/error.h"
 #include "stowage/runtime/cpu/kernels/maker.h"
 #include "stowage/runtime/cpu/kernels/row_compiler.h"
+#include "stowage/runtime/cpu/kernels/row_order.h"
 
 namespace stow::cpu {
 namespace rows {
@@ -21,6 +22,7 @@ constexpr int64_t kBlockCols = 256;
 constexpr int64_t kRowsOfRuns = 8;  // rows at a time where their runs of columns are adjacent
 constexpr int64_t kKeepBytes = 256 << 10;  // of whole rows, a thread
 constexpr int64_t kUnitElems = 32 << 10;
+constexpr int64_t kNearBytes = 32 << 10;  // of registers that a first cache holds
 constexpr int64_t kFetchElems = 768;  // from what is worked on to what is fetched, in long strips
 
 }  // namespace
@@ -235,8 +237,17 @@ bool Compiler::is_vector_store(const Step& s) const {
   return register_dtype(s.dtype) == DType::kF32 && out.unit_columns && has_column(out.span);
 }
 
+bool Compiler::may_overlap(int k, int input) {
+  return overlaps_.of(static_cast<size_t>(k), static_cast<size_t>(input)) != Overlap::kNever &&
+         may_share(operand(plan_.n_inputs + k), operand(input));
+}
+
+bool Compiler::can_be_apart(int k, int input) const {
+  return !careful_ && overlaps_.of(static_cast<size_t>(k), static_cast<size_t>(input)) != Overlap::kAlways;
+}
+
 bool Compiler::assume_apart(int k, int input) {
-  if (careful_) return false;
+  if (!can_be_apart(k, input)) return false;
   const std::pair<int, int> pair = {k, input};
   if (std::find(plan_.must_differ.begin(), plan_.must_differ.end(), pair) ==
       plan_.must_differ.end())
@@ -244,10 +255,16 @@ bool Compiler::assume_apart(int k, int input) {
   return true;
 }
 
+bool Compiler::assume_apart(int k, const std::vector<int>& inputs) {
+  for (int input : inputs)
+    if (!can_be_apart(k, input)) return false;
+  for (int input : inputs) assume_apart(k, input);
+  return true;
+}
+
 bool Compiler::may_be_overwritten(const Value& load, const Step& store) {
   for (int k = 0; k < plan_.n_outputs; ++k)
-    if (k != store.index && may_share(operand(plan_.n_inputs + k), operand(load.operand)) &&
-        !assume_apart(k, load.operand))
+    if (k != store.index && may_overlap(k, load.operand) && !assume_apart(k, load.operand))
       return true;
   return false;
 }
@@ -272,9 +289,8 @@ void Compiler::choose_direct_loads() {
 int Compiler::store_phase(const Step& s) {
   const int level = value(s.args[0]).level;
   if (s.kind == StepKind::kReduceColumns) return level;
-  const PlanOperand& out = operand(output_operand(s));
   for (int k = 0; k < plan_.n_inputs; ++k)
-    if (level < last_read_phase_ && may_share(out, operand(k)) && !assume_apart(s.index, k))
+    if (level < last_read_phase_ && may_overlap(s.index, k) && !assume_apart(s.index, k))
       return last_read_phase_;
   return level;
 }
@@ -390,22 +406,16 @@ void set_least_streamed_bytes(int64_t bytes) {
 namespace {
 
 // What later phases want is kept, unless that is too much: then they compute it again.
-RowPlan compile_in_strips(const RowProgram& program, bool careful, int64_t tile_elems,
-                          bool in_blocks = false) {
-  RowPlan plan = rows::Compiler(program, careful, tile_elems, true, in_blocks).compile();
+RowPlan compile_in_strips(const RowProgram& program, const RowOverlaps& overlaps, bool careful,
+                          int64_t tile_elems, bool in_blocks = false) {
+  RowPlan plan = rows::Compiler(program, overlaps, careful, tile_elems, true, in_blocks).compile();
   if (plan.kept_bytes <= rows::kKeepBytes) return plan;
-  return rows::Compiler(program, careful, tile_elems, false, in_blocks).compile();
+  return rows::Compiler(program, overlaps, careful, tile_elems, false, in_blocks).compile();
 }
 
-}  // namespace
-
-RowPlan compile_row_blocks(const RowProgram& program, bool careful) {
-  return compile_in_strips(program, careful, rows::kTileElems, true);
-}
-
-RowPlan compile_row_plan(const RowProgram& program, bool careful) {
+RowPlan in_longer_strips(const RowProgram& program, const RowOverlaps& overlaps, bool careful,
+                         RowPlan plan) {
   using rows::kFetchElems, rows::kTileElems;
-  RowPlan plan = compile_in_strips(program, careful, kTileElems);
   // Strips with nothing in scratch share the near cache with nobody, and may be longer; much longer
   // where what comes next is fetched into the second one, unless that takes more of the workspace,
   // which is the same on every machine. Memory then likes what is fetched to be near: a whole strip
@@ -414,10 +424,10 @@ RowPlan compile_row_plan(const RowProgram& program, bool careful) {
   const bool has_strips = std::any_of(plan.registers.begin(), plan.registers.end(),
                                       [](const Register& r) { return has_column(r.span); });
   if (plan.has_row_reductions || !plan.column_stores.empty() || has_strips) return plan;
-  plan = compile_in_strips(program, careful, 2 * kTileElems);
+  plan = compile_in_strips(program, overlaps, careful, 2 * kTileElems);
   plan.fetches = !leaves_streams_alone();
   if (fetches_to_first_cache()) return plan;
-  RowPlan longer = compile_in_strips(program, careful, 8 * kTileElems);
+  RowPlan longer = compile_in_strips(program, overlaps, careful, 8 * kTileElems);
   const bool alike =
       longer.thread_bytes == plan.thread_bytes && longer.shared_bytes == plan.shared_bytes;
   if (!alike) return plan;
@@ -428,6 +438,23 @@ RowPlan compile_row_plan(const RowProgram& program, bool careful) {
   const bool is_one_kernel = longer.phases.size() == 1 && longer.phases[0].strip_steps.size() == 1;
   if (!longer.fetches && is_one_kernel) longer.c_tile = std::max<int64_t>(1, longer.cols);
   return longer;
+}
+
+}  // namespace
+
+RowPlan compile_row_blocks(const RowProgram& program, bool careful) {
+  return compile_in_strips(program, {}, careful, rows::kTileElems, true);
+}
+
+RowPlan compile_row_plan(const RowProgram& program, bool careful, const RowOverlaps& overlaps) {
+  RowPlan plan = compile_in_strips(program, overlaps, careful, rows::kTileElems);
+  if (plan.thread_bytes > rows::kNearBytes) {
+    const RowProgram ordered = in_order_of_results(program);
+    RowPlan other = compile_in_strips(ordered, overlaps, careful, rows::kTileElems);
+    if (other.thread_bytes < plan.thread_bytes)
+      return in_longer_strips(ordered, overlaps, careful, std::move(other));
+  }
+  return in_longer_strips(program, overlaps, careful, std::move(plan));
 }
 
 }  // namespace stow::cpu

@@ -46,9 +46,10 @@ class Compiler {
  public:
   /// Strips are of about so many elements, where no reduction asks for others. `keeps`: values that
   /// later phases want stay for the whole row.
-  Compiler(const RowProgram& program, bool careful, int64_t tile_elems, bool keeps,
-           bool in_blocks = false)
+  Compiler(const RowProgram& program, const RowOverlaps& overlaps, bool careful, int64_t tile_elems,
+           bool keeps, bool in_blocks = false)
       : program_(program),
+        overlaps_(overlaps),
         steps_(program.steps),
         careful_(careful),
         tile_elems_(tile_elems),
@@ -102,8 +103,14 @@ class Compiler {
   // Whether a store is a vector copy of floats.
   bool is_vector_store(const Step& s) const;
 
-  // Whether the plan may take output `k` and input `input` to be different memory; notes it.
+  // True if output `k` and input `input` may be the same memory.
+  bool may_overlap(int k, int input);
+  // True if the plan may take the two, which may_overlap(), to be different memory.
+  bool can_be_apart(int k, int input) const;
+  // can_be_apart(); the plan then demands it.
   bool assume_apart(int k, int input);
+  // The same of output `k` and all of these inputs.
+  bool assume_apart(int k, const std::vector<int>& inputs);
 
   // Stores come last in their phase, so one that reads an input straight from memory must not find
   // another output there.
@@ -173,12 +180,14 @@ class Compiler {
   // A store whose value's own kernel can write the output: it must be the value's only phase, and
   // no input that may be the same memory may be read after the kernel.
   void choose_fused_stores();
+  // True if a value has the elements of an output, each once.
+  bool fills(const Value& v, const PlanOperand& out) const;
 
-  // What kernel `kernel` writes to `out` in phase `phase` overtakes reads of these inputs, which may
+  // What kernel `kernel` writes to output `output` in phase `phase` overtakes reads of these inputs, which may
   // be the same memory. `meets(step, argument, phase, reader)` sees every read from that phase on, and
   // the step whose kernel does it.
   template <typename F>
-  std::vector<int> overtaken(int kernel, int phase, const PlanOperand& out, F meets);
+  std::vector<int> overtaken(int kernel, int phase, int output, F meets);
 
   // Where a value of whole rows is kept for what is stored last, and of its form, it lies in the
   // place of that from the beginning: rows are then read and written in one place, not in two.
@@ -222,6 +231,7 @@ class Compiler {
   void bind(Place& p, bool by_row);
 
   const RowProgram& program_;
+  const RowOverlaps& overlaps_;
   std::vector<Step> steps_;
   const bool careful_;
   const int64_t tile_elems_;

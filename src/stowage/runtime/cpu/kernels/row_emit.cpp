@@ -249,8 +249,7 @@ void Compiler::join_norm_gradient() {
   };
   const auto may_be_written = [&](const Place& p) {
     for (int k = 0; k < plan_.n_outputs; ++k)
-      if (!is_column_sum(k) && may_share(operand(plan_.n_inputs + k), operand(p.index)))
-        return true;
+      if (!is_column_sum(k) && may_overlap(k, p.index)) return true;
     return false;
   };
   const auto n_readers = [&](const Place& p) {

@@ -26,6 +26,7 @@
 #include "stowage/base/inside.h"
 #include "stowage/ir/row_program.h"
 #include "stowage/runtime/cpu/kernels/row_kernels.h"
+#include "stowage/runtime/cpu/kernels/row_overlaps.h"
 
 namespace stow::cpu {
 
@@ -190,9 +191,10 @@ void set_streams_left_alone(std::optional<bool> left);
 int64_t least_streamed_bytes();
 void set_least_streamed_bytes(int64_t bytes);
 
-/// `careful`: right for every output over every input that it may lie over. Else stores come as
-/// early as they can, and the plan is right where none of `must_differ` share an address.
-RowPlan compile_row_plan(const RowProgram& program, bool careful);
+/// `careful`: right for every output over every input that it may lie over, as far as `overlaps` leaves
+/// that open. Else stores come as early as they can, and the plan is right where none of `must_differ`
+/// share an address.
+RowPlan compile_row_plan(const RowProgram& program, bool careful, const RowOverlaps& overlaps = {});
 /// The same for run_row_block(). The program has no column reductions.
 RowPlan compile_row_blocks(const RowProgram& program, bool careful);
 void run_row_plan(const RowPlan& plan, const std::byte* const* inputs, std::byte* const* outputs,

@@ -26,6 +26,19 @@ void run_plan(const RowPlan& plan, const RowPlan& careful, std::span<const std::
                static_cast<std::byte*>(scratch), std::max(1, threads));
 }
 
+// The same for a program whose operands are pieces of the original's.
+RowOverlaps overlaps_of(const UnrolledRows& unrolled, const RowOverlaps& overlaps) {
+  RowOverlaps known(unrolled.outputs.size(), unrolled.inputs.size());
+  for (size_t k = 0; k < unrolled.outputs.size(); ++k)
+    for (size_t i = 0; i < unrolled.inputs.size(); ++i) {
+      const UnrolledRows::Base &out = unrolled.outputs[k], &in = unrolled.inputs[i];
+      Overlap overlap = overlaps.of(out.operand, in.operand);
+      if (overlap == Overlap::kAlways && out.offset_bytes != in.offset_bytes) overlap = Overlap::kNever;
+      known.set(k, i, overlap);
+    }
+  return known;
+}
+
 }  // namespace
 
 struct CompiledRowProgram::Copy {
@@ -57,14 +70,15 @@ std::shared_ptr<const CompiledRowProgram::Copy> CompiledRowProgram::find_copy(
   return std::make_shared<const Copy>(std::move(copy));
 }
 
-CompiledRowProgram::CompiledRowProgram(const RowProgram& program)
+CompiledRowProgram::CompiledRowProgram(const RowProgram& program, const RowOverlaps& overlaps)
     : copy_(find_copy(program)), n_inputs_(program.inputs.size()), n_outputs_(program.outputs.size()) {
   std::optional<UnrolledRows> unrolled = unroll_turned(program);
   const RowProgram& made = unrolled ? unrolled->program : program;
-  plan_ = std::make_shared<const RowPlan>(compile_row_plan(made, false));
+  const RowOverlaps known = unrolled ? overlaps_of(*unrolled, overlaps) : overlaps;
+  plan_ = std::make_shared<const RowPlan>(compile_row_plan(made, false, known));
   careful_plan_ = plan_->must_differ.empty()
                       ? plan_
-                      : std::make_shared<const RowPlan>(compile_row_plan(made, true));
+                      : std::make_shared<const RowPlan>(compile_row_plan(made, true, known));
   if (!unrolled) return;
   inputs_ = std::move(unrolled->inputs);
   outputs_ = std::move(unrolled->outputs);
@@ -96,8 +110,8 @@ void CompiledRowProgram::run(std::span<const std::byte* const> inputs,
   run_plan(*plan_, *careful_plan_, read, written, scratch, threads);
 }
 
-RowProgramRunner::RowProgramRunner(const RowProgram& program, int threads)
-    : program_(program), threads_(threads) {
+RowProgramRunner::RowProgramRunner(const RowProgram& program, int threads, const RowOverlaps& overlaps)
+    : program_(program, overlaps), threads_(threads) {
   const CompiledRowProgram& p = program_;
   calls_ = RowCalls::make(p.plan_, threads, p.inputs_, p.outputs_);
   careful_calls_ = p.careful_plan_ == p.plan_
@@ -147,8 +161,9 @@ void RowBlocks::run(std::span<const std::byte* const> inputs, std::span<std::byt
                 outputs.data(), static_cast<std::byte*>(scratch), row, row_end, col, col_end);
 }
 
-int64_t row_program_scratch_bytes(const RowProgram& program, int threads) {
-  return CompiledRowProgram(program).scratch_bytes(threads);
+int64_t row_program_scratch_bytes(const RowProgram& program, int threads,
+                                  const RowOverlaps& overlaps) {
+  return CompiledRowProgram(program, overlaps).scratch_bytes(threads);
 }
 
 }  // namespace stow::cpu

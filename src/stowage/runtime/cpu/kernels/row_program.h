@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "stowage/runtime/cpu/kernels/row_overlaps.h"
 #include "stowage/runtime/cpu/kernels/row_unroll.h"
 
 namespace stow::cpu {
@@ -20,7 +21,8 @@ struct RowPlan;
 /// Aborts on a program that breaks the contract (a checked invariant of the passes).
 class CompiledRowProgram {
  public:
-  explicit CompiledRowProgram(const RowProgram& program);
+  /// Where `overlaps` says kNever or kAlways, runs obey it: less scratch is needed than for all that may be.
+  explicit CompiledRowProgram(const RowProgram& program, const RowOverlaps& overlaps = {});
 
   /// Bytes of scratch a run on `threads` threads needs.
   int64_t scratch_bytes(int threads) const;
@@ -48,7 +50,7 @@ class CompiledRowProgram {
 /// but call its kernels (row_calls.h).
 class RowProgramRunner {
  public:
-  RowProgramRunner(const RowProgram& program, int threads);
+  RowProgramRunner(const RowProgram& program, int threads, const RowOverlaps& overlaps = {});
   ~RowProgramRunner();
 
   /// As CompiledRowProgram::run() with the threads given above.
@@ -91,6 +93,7 @@ class RowBlocks {
 };
 
 /// Bytes of scratch (tile registers, column partials) that running `program` with `threads` needs.
-int64_t row_program_scratch_bytes(const RowProgram& program, int threads);
+int64_t row_program_scratch_bytes(const RowProgram& program, int threads,
+                                  const RowOverlaps& overlaps = {});
 
 }  // namespace stow::cpu

@@ -5,7 +5,7 @@
 namespace stow::cpu::rows {
 
 template <typename F>
-std::vector<int> Compiler::overtaken(int kernel, int phase, const PlanOperand& out, F meets) {
+std::vector<int> Compiler::overtaken(int kernel, int phase, int output, F meets) {
   std::vector<int> inputs;
   for (int p = phase; p < n_phases_; ++p)
     for (int j = 0; j < n_steps(); ++j) {
@@ -17,15 +17,19 @@ std::vector<int> Compiler::overtaken(int kernel, int phase, const PlanOperand& o
         const int a = step(j).args[k];
         meets(j, a, p, reader);
         // Reads through a direct load, at any later place.
-        if (later && value(a).direct && may_share(out, operand(value(a).operand)))
+        if (later && value(a).direct && may_overlap(output, value(a).operand))
           inputs.push_back(value(a).operand);
       }
       // A load that copies.
-      if (later && step(j).kind == StepKind::kLoad && !v.direct &&
-          may_share(out, operand(v.operand)))
+      if (later && step(j).kind == StepKind::kLoad && !v.direct && may_overlap(output, v.operand))
         inputs.push_back(v.operand);
     }
   return inputs;
+}
+
+bool Compiler::fills(const Value& v, const PlanOperand& out) const {
+  // What comes after a reduction has rows, and an output of a single row has none.
+  return v.span == out.span || (plan_.rows <= 1 && has_column(v.span) && has_column(out.span));
 }
 
 void Compiler::choose_fused_stores() {
@@ -39,7 +43,7 @@ void Compiler::choose_fused_stores() {
     while (first < n_phases_ && !needed_[static_cast<size_t>(first)][static_cast<size_t>(a)])
       ++first;
     if (step(a).kind != StepKind::kCompute || v.absorbed_by >= 0 || v.fused_store >= 0 ||
-        !out.unit_columns || v.span != out.span || store_phase(s) > first)
+        !out.unit_columns || !fills(v, out) || store_phase(s) > first)
       continue;
     const bool narrow = form_of(out.dtype) != Form::kNative;
     if (narrow && !takes_forms(step(a))) continue;
@@ -48,12 +52,10 @@ void Compiler::choose_fused_stores() {
     bool possible = true;
     for (int p = first + 1; p < n_phases_; ++p)
       if (needed_[static_cast<size_t>(p)][static_cast<size_t>(a)]) possible = false;
-    const std::vector<int> inputs = overtaken(maker_of(a), first, out, [&](int j, int arg, int, int) {
+    const std::vector<int> inputs = overtaken(maker_of(a), first, s.index, [&](int j, int arg, int, int) {
       if (arg == a && narrow && !takes_forms(step(j)) && j != i) possible = false;
     });
-    if (!possible || (careful_ && !inputs.empty())) continue;
-    for (int input : inputs) assume_apart(s.index, input);
-    v.fused_store = i;
+    if (possible && assume_apart(s.index, inputs)) v.fused_store = i;
   }
 }
 
@@ -62,17 +64,15 @@ bool Compiler::can_park(int i, int store) {
   const Step& s = step(store);
   const PlanOperand& out = operand(output_operand(s));
   if (s.kind != StepKind::kStore || value(s.args[0]).fused_store != store || out.dtype != DType::kF32 ||
-      out.span != v.span || v.level >= store_phase(s))
+      !fills(v, out) || v.level >= store_phase(s))
     return false;
   const int end = store_phase(s), last = maker_of(s.args[0]);
   bool possible = true;
   const std::vector<int> inputs =
-      overtaken(maker_of(i), v.level, out, [&](int, int arg, int phase, int reader) {
+      overtaken(maker_of(i), v.level, s.index, [&](int, int arg, int phase, int reader) {
         if (arg == i && (phase > end || (phase == end && reader > last))) possible = false;
       });
-  if (!possible || (careful_ && !inputs.empty())) return false;
-  for (int input : inputs) assume_apart(s.index, input);
-  return true;
+  return possible && assume_apart(s.index, inputs);
 }
 
 void Compiler::choose_parking() {

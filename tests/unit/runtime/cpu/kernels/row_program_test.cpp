@@ -593,8 +593,22 @@ std::vector<Bytes> run_guarded(const Case& c, int64_t scratch_bytes, Run&& run) 
   return memory;
 }
 
-std::vector<Bytes> run(const Case& c, int threads) {
-  const CompiledRowProgram compiled(c.program);
+// What there is to know of the memory of a case before its addresses are.
+RowOverlaps overlaps_of(const Case& c) {
+  RowOverlaps overlaps(c.outputs.size(), c.inputs.size());
+  for (size_t k = 0; k < c.outputs.size(); ++k)
+    for (size_t i = 0; i < c.inputs.size(); ++i) {
+      const Case::Where &out = c.outputs[k], &in = c.inputs[i];
+      if (out.memory != in.memory)
+        overlaps.set(k, i, Overlap::kNever);
+      else if (out.offset_bytes == in.offset_bytes)
+        overlaps.set(k, i, Overlap::kAlways);
+    }
+  return overlaps;
+}
+
+std::vector<Bytes> run(const Case& c, int threads, const RowOverlaps& overlaps = {}) {
+  const CompiledRowProgram compiled(c.program, overlaps);
   return run_guarded(c, compiled.scratch_bytes(threads), [&](const Pointers& p, std::byte* scratch) {
     compiled.run(p.inputs, p.outputs, scratch, threads);
   });
@@ -624,9 +638,10 @@ std::vector<Bytes> run(const Case& c, int threads) {
 }
 
 // A runner gives the bits of `want` wherever the memory lies, and wherever that of the run before did.
-::testing::AssertionResult runner_agrees(const Case& c, int threads, const std::vector<Bytes>& want) {
-  RowProgramRunner runner(c.program, threads);
-  const int64_t bytes = CompiledRowProgram(c.program).scratch_bytes(threads);
+::testing::AssertionResult runner_agrees(const Case& c, int threads, const std::vector<Bytes>& want,
+                                         const RowOverlaps& overlaps = {}) {
+  RowProgramRunner runner(c.program, threads, overlaps);
+  const int64_t bytes = CompiledRowProgram(c.program, overlaps).scratch_bytes(threads);
   std::vector<std::vector<Bytes>> results;  // all kept, so that no two runs have the same addresses
   for (int i = 0; i < 3; ++i) {
     results.push_back(run_guarded(c, bytes, [&](const Pointers& p, std::byte* scratch) {
@@ -644,10 +659,11 @@ void check(uint64_t first_seed, int n, bool long_rows) {
     const Pointers p = pointers(c, want);
     run_row_program_reference(c.program, p.inputs, p.outputs);
     for (int threads : {1, 2, 3}) {
-      ASSERT_TRUE(same(c, run(c, threads), want))
+      const RowOverlaps known = threads == 1 ? RowOverlaps() : overlaps_of(c);
+      ASSERT_TRUE(same(c, run(c, threads, known), want))
           << "seed " << seed << ", " << threads << " threads\n"
           << describe(c.program);
-      ASSERT_TRUE(runner_agrees(c, threads, want))
+      ASSERT_TRUE(runner_agrees(c, threads, want, known))
           << "seed " << seed << ", " << threads << " threads\n"
           << describe(c.program);
     }
@@ -1220,6 +1236,46 @@ TEST(RowProgramGate, GradientsAreOneKernelAndAgreeWithTheReference) {
 }
 TEST(RowProgramGate, GradientsOfEveryTargetAgreeWithTheReference) {
   with_other_targets([] { check_gate_gradients({{40, 129}}); });
+}
+
+// n gradients, all scaled before the first of them is stored: times a factor over itself, and its square
+// times a factor.
+RowProgram scaled_gradients_program(int n, int64_t elems) {
+  Writer w(DType::kF32, {1, elems});
+  const int32_t scale = w.load({DType::kF32, {0, 0}});
+  std::vector<int32_t> scaled;
+  for (int i = 0; i < n; ++i) scaled.push_back(w.compute(OpKind::kMul, w.load(), scale));
+  for (const int32_t g : scaled) {
+    w.store(w.compute(OpKind::kMul, g, scale));
+    w.store(w.compute(OpKind::kMul, w.compute(OpKind::kMul, g, g), scale));
+  }
+  return w.done();
+}
+
+TEST(RowProgramOrder, ResultsOfManyArraysTakeNoRegisterEach) {
+  constexpr int kArrays = 24;
+  Case c;
+  c.program = scaled_gradients_program(kArrays, 3000);
+  Random random(23);
+  for (size_t k = 0; k < c.program.inputs.size(); ++k) {
+    c.inputs.push_back({k, 0});
+    c.memory.push_back(random_bytes(random, DType::kF32, 3000));
+  }
+  for (size_t i = 1; i <= kArrays; ++i) {
+    c.outputs.push_back({i, 0});
+    c.outputs.push_back({c.memory.size(), 0});
+    c.memory.push_back(random_bytes(random, DType::kF32, 3000));
+  }
+  constexpr int64_t kStrip = 4 * 1024;
+  EXPECT_LT(CompiledRowProgram(c.program, overlaps_of(c)).scratch_bytes(1), 2 * kStrip);
+  std::vector<Bytes> want = c.memory;
+  const Pointers at = pointers(c, want);
+  run_row_program_reference(c.program, at.inputs, at.outputs);
+  for (const RowOverlaps& known : {RowOverlaps(), overlaps_of(c)})
+    for (int threads : {1, 2}) {
+      EXPECT_TRUE(same(c, run(c, threads, known), want));
+      EXPECT_TRUE(runner_agrees(c, threads, want, known));
+    }
 }
 
 // A weight's moments and, in as far as it is asked for, what becomes of the weight by them; the
