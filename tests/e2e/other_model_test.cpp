@@ -183,6 +183,11 @@ TEST_F(OtherModel, IsRefusedAByteBelowItsLeastPlanWithRemediesThatHold) {
   EXPECT_THAT(text, ::testing::HasSubstr("--set data.batch=128"));
   EXPECT_THAT(text, ::testing::Not(::testing::HasSubstr("model.tied"))) << "of the decoder alone";
   EXPECT_THAT(text, ::testing::Not(::testing::HasSubstr("loss_chunk"))) << "it has no logits";
+  // What a program prints and runs without a look at the choice.
+  EXPECT_EQ(describe_choice(job, refused, budgets), describe_refusal(job, refused, near, {}, budgets));
+  const Result<int> not_run = run_training(job, refused, budgets, {});
+  ASSERT_FALSE(not_run);
+  EXPECT_THAT(not_run.error(), ::testing::HasSubstr("expected a choice with a plan, got none"));
   ASSERT_TRUE(choose_plan(job, budgets_of(c, least)).plan);
   train(c, least);
 }

@@ -91,7 +91,7 @@ std::string set_aside_folder(const std::string& folder);
 /// Moves the checkpoints of an earlier run there, replacing what was set aside there
 /// before: a run that starts anew must not find them as its own. Returns that folder, or "" where
 /// there was nothing to move. Errors: "PATH: reason", also where another run is at work there.
-/// Where it is killed the newest checkpoint is whole, here or there.
+/// If it is killed, the newest checkpoint is whole, here or there.
 Result<std::string> set_aside_checkpoints(const std::string& folder);
 
 /// Which files of a checkpoint a process verifies: those whose number is `index` modulo `count`.

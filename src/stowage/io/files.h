@@ -41,9 +41,9 @@ Result<std::string> read_regular_file(const std::string& path, int64_t max_bytes
 /// Errors: "PATH: reason"; also when something there is no folder.
 Result<void> ensure_directory(const std::string& path);
 
-/// What tells at once that a run would not get to write into a folder in the end: it, or where it
-/// is not there yet the nearest of those above it, is no folder or may not be written to. Makes
-/// nothing. Errors: "PATH: reason".
+/// Checks before a run that it could write into a folder at its end. Makes nothing.
+/// Errors: "PATH: reason" if the folder, or the nearest above it that is there, is not a folder or may
+/// not be written to.
 Result<void> check_writable_directory(const std::string& path);
 
 /// While it lives, nobody else gets to hold the folder; that ends with the process, however it

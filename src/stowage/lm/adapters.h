@@ -25,7 +25,7 @@ struct AdaptersOptions {
   int64_t chunk = 256;      ///< Tokens whose logits exist at a time.
   int64_t microbatch = 0;   ///< Rows computed at a time; 0: all of a batch.
   PolicyPtr policy = nullptr;  ///< Each layer is checkpointed with it; no choice changes a bit.
-  /// Where moments lie between steps, no choice of which changes a bit. Elsewhere than on the device a step
+  /// The memory of the moments between steps, no choice of which changes a bit. Elsewhere than on the device a step
   /// brings in those of its slot.
   MemoryKind moments = MemoryKind::kDevice;
 };

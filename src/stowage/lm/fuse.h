@@ -10,7 +10,7 @@
 
 namespace stow::lm {
 
-/// What fuse() made.
+/// The result of fuse().
 struct Fused {
   bool untied = false;  ///< The model's head was its embedding, and is a weight of its own now.
   DType dtype = DType::kF32;

@@ -123,7 +123,7 @@ Result<std::vector<Generated>> generate(const Model& model,
                                         const std::vector<std::vector<int32_t>>& prompts,
                                         const GenerateOptions& options = {},
                                         const OnText& on_text = {});
-/// What generate() refuses of prompts.
+/// Checks prompts as generate() does. Errors: those of generate() for prompts.
 Result<void> check_prompts(const ModelFiles& files,
                            const std::vector<std::vector<int32_t>>& prompts,
                            const GenerateOptions& options);

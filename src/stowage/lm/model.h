@@ -31,21 +31,21 @@ struct AdapterFiles;
 struct WeightOptions {
   /// The dtype of weights: f32, bf16 or f16. None: that of the configuration, else f32.
   std::optional<DType> dtype = {};
-  MemoryKind memory = MemoryKind::kDevice;  ///< Where they lie.
+  MemoryKind memory = MemoryKind::kDevice;  ///< Their memory.
   /// An adapter of the model, on the device in f32; none: the model alone.
   std::shared_ptr<const AdapterFiles> adapter = {};
-  /// What activations and products are computed in, f32 or bf16. None: bf16 for weights of bf16, else
+  /// The dtype of activations and products, f32 or bf16. None: bf16 for weights of bf16, else
   /// f32. Norms, attention scores and logits are summed in f32 all the same.
   std::optional<DType> compute = {};
 };
 
-/// What a model folder or file says, without its weights.
+/// The content of a model folder or file, without its weights.
 struct ModelFiles {
   std::string path;
   HfConfig config;
   GenerationConfig generation;
   std::optional<text::TokenizerFolder> text;
-  std::string no_text;  ///< Where `text` is none: why, as "FILE: reason".
+  std::string no_text;  ///< The reason if `text` is none, as "FILE: reason".
   /// The tensors, unread. Null for a folder with config.json and no weights, which can be planned.
   std::shared_ptr<const WeightSource> weights;
 
@@ -102,7 +102,7 @@ class Model {
   const std::vector<DeviceBufferPtr>& weights() const { return weights_; }
   /// The adapter, or null.
   const std::shared_ptr<const Adapter>& adapter() const { return adapter_; }
-  /// What programs of the model take first: weights, then the adapter's arrays.
+  /// The first arguments of programs of the model: weights, then the adapter's arrays.
   std::vector<DeviceBufferPtr> arguments() const;
   /// The weights as arrays, for programs of one's own.
   nn::Decoder arrays() const;

@@ -30,7 +30,7 @@ std::string_view module_of_matrix(size_t matrix);
 /// All modules that can be targeted, layer by layer, then the embedding and the head; no ranks.
 std::vector<PeftTarget> all_targets(const HfConfig& config);
 
-/// What an adapter means in a model.
+/// The meaning of an adapter in a model.
 struct PeftPlan {
   std::vector<PeftTarget> targets;  ///< In the order of all_targets().
   nn::LoraConfig lora;

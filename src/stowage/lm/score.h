@@ -23,7 +23,7 @@ struct TokenRows {
   Result<void> check(int64_t vocab) const;
 };
 
-/// What a scoring program computes.
+/// The form of a scoring program.
 struct ScoreShape {
   int64_t rows = 1, length = 1;  ///< Of one call.
   bool padded = false;           ///< Rows have start and lengths.
@@ -73,7 +73,7 @@ struct ScoreOptions {
 /// Errors: CapacityError that names the least memory with which one fits.
 ScoreProgram plan_score(const HfConfig& config, const TokenRows& rows, const ScoreOptions& options);
 
-/// What scoring gives, row-major.
+/// The results of scoring, row-major.
 struct ScoreResult {
   std::vector<float> logprobs;  ///< [B, T-1]: of token t+1 given those before; 0 for padding.
   std::vector<float> logits;    ///< [B, T, V], where asked for.

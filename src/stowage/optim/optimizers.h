@@ -29,7 +29,7 @@ struct AdamWOptions {
   double b1 = 0.9, b2 = 0.999, eps = 1e-8, eps_root = 0;
   std::optional<DType> mu_dtype = {};
   ScalarOrSchedule weight_decay = 1e-4;
-  Mask mask = {};  ///< What decays.
+  Mask mask = {};  ///< The leaves that decay.
   bool nesterov = false;
   Moments moments = Moments::kFull;
 };
@@ -41,7 +41,7 @@ struct LionOptions {
   double b1 = 0.9, b2 = 0.99;
   std::optional<DType> mu_dtype = {};
   ScalarOrSchedule weight_decay = 1e-3;
-  Mask mask = {};  ///< What decays.
+  Mask mask = {};  ///< The leaves that decay.
   Moments moments = Moments::kFull;
 };
 /// scale_by_lion, add_decayed_weights, scale_by_learning_rate.

@@ -68,7 +68,7 @@ Schedule warmup_cosine_decay_schedule(double init_value, double peak_value, int6
                                       double exponent = 1);
 struct OnecycleOptions {
   double pct_start = 0.3;   ///< The part of the steps that rises.
-  double pct_final = 0.85;  ///< Where the second fall begins; of the linear one only.
+  double pct_final = 0.85;  ///< The begin of the second fall; of the linear one only.
   double div_factor = 25;   ///< peak_value over the first value.
   double final_div_factor = 1e4;
 };

@@ -12,7 +12,7 @@ namespace stow::text {
 struct AddedToken {
   int32_t id = 0;
   std::string content;
-  std::string normal_form;  ///< What the normalizers make of the content, where `normalized` holds.
+  std::string normal_form;  ///< The content normalized, if `normalized` holds.
   bool single_word = false;  ///< Matches only where no word character stands on either side.
   bool lstrip = false;       ///< Takes the white space before it.
   bool rstrip = false;       ///< Takes the white space behind it.

@@ -78,7 +78,7 @@ struct Statement {
   std::string text;                  ///< Of kText; the name of a macro; the namespace of a set.
   std::vector<std::string> targets;  ///< Names that are set or looped over.
   std::string attribute;             ///< Of a namespace that is set.
-  ExprPtr value, condition;          ///< What is printed, set or looped over; the filter of a loop.
+  ExprPtr value, condition;          ///< The expression printed, set or looped over; the filter of a loop.
   std::vector<std::pair<ExprPtr, Block>> branches;  ///< Of an if.
   std::vector<Parameter> parameters;
   Block body, otherwise;

@@ -35,7 +35,7 @@ struct Arguments {
 using Function = std::function<Value(const Arguments&)>;
 
 struct Undefined {
-  std::string name;  ///< What was looked for, for errors.
+  std::string name;  ///< The name looked for, for errors.
 };
 struct None {};
 /// The result of namespace(): its members can be set.

@@ -20,7 +20,7 @@ namespace stow {
 /// buckets its half, quarter and eighth too, as far as these are 16 at least.
 std::vector<int64_t> bucket_lengths(int64_t seq, bool buckets);
 
-/// What becomes of an example of more than seq + 1 tokens: its first ones stay, or none.
+/// The treatment of an example of more than seq + 1 tokens: its first ones stay, or none.
 enum class TooLong : uint8_t { kCut, kDrop };
 
 struct DatasetOptions {
@@ -66,7 +66,7 @@ struct TokenUpdate {
   int64_t epoch = 0;  ///< Of the first row.
 };
 
-/// What became of the lines of a part.
+/// Counts of the lines of a part, by their fate.
 struct DatasetCounts {
   int64_t lines = 0;
   int64_t examples = 0;        ///< Kept.

@@ -10,7 +10,7 @@
 
 namespace stow {
 
-/// What a dtype or a policy asks for, as `train.compute` holds it: "f32", "bf16" (activations and
+/// The dtypes that a dtype or a policy asks for, as `train.compute` holds it: "f32", "bf16" (activations and
 /// products in bf16), or "p=bf16,c=f32,o=f32" where weights are not f32. A policy lists `p` (or
 /// params: the weights), `c` (compute: activations and products) and `o` (output: the loss) as jmp
 /// and Levanter write it, "p=f32,c=bf16,o=f32"; a part that is not listed is f32. Dtypes: f32,

@@ -18,7 +18,7 @@ enum class WhichCheckpoint : uint8_t {
   kBest    ///< The one that this one names as the best in evaluation (eval.keep_best).
 };
 
-/// What was written.
+/// The files that were written.
 struct Exported {
   std::string checkpoint;  ///< The JSON file that it comes from.
   int64_t step = 0;

@@ -8,7 +8,7 @@
 
 namespace stow {
 
-/// What makes the model of a configuration: of model.path where it is set, whose files are opened once
+/// The maker of a configuration's model: of model.path where it is set, whose files are opened once
 /// and whose sizes are put into `config.model`; else the decoder of the configuration's sizes.
 /// Errors: "PATH: KEY: reason" of the model's files and the adapter's; keys that do not fit the model.
 Result<ModelFactory> model_factory(TrainConfig& config);

@@ -16,7 +16,7 @@ struct Forecast {
   std::array<StreamUse, kNumStreams> moved;  ///< Bytes and moves; of kCompute 0 bytes.
   int64_t kept_bytes = 0;  ///< That were to leave and come back, and stay (MemoryAnalysis).
   std::optional<DeviceDescription> device;
-  std::optional<Simulation> simulation;  ///< Where there is a device.
+  std::optional<Simulation> simulation;  ///< None without a device.
   /// The step if memory had no end; none where that was too much to go through.
   std::optional<double> order_bound_s;
   std::string waits;                     ///< Lines for people: where compute waits longest.

@@ -25,7 +25,7 @@ struct StateLeaf {
   std::string name;
   ArrayType type;  ///< Whole.
   AxisSharding sharding = {};  ///< How it lies over the job's mesh; no axes where there is none.
-  ArrayType part = {};         ///< What a position holds.
+  ArrayType part = {};         ///< The type of a position's part.
 };
 
 /// How leaves lie that are to lie otherwise than their configuration says, by name.
@@ -58,36 +58,36 @@ struct JobPlan {
   BytesByKind peak_bytes{};         ///< Of the whole run, every program of it.
   BytesByKind lower_bound_bytes{};  ///< The same with each program at its largest live sum.
   std::string peak_phase;           ///< The program whose peak on the device it is.
-  /// What the run takes while a program of it runs, and the least that it could.
+  /// Bytes of the run while a program of it runs, and the least that it could take.
   struct Phase {
     std::string name;  ///< step_phase(), "init", "eval" or "sample".
     BytesByKind peak_bytes{}, lower_bound_bytes{};
   };
   std::vector<Phase> phases;
   bool moves_ahead = false;  ///< True if moves and collectives of its steps may run ahead.
-  double plan_s = 0;  ///< What planning it took; of what choose_plan chose, all that was planned.
+  double plan_s = 0;  ///< Time to plan it; of a plan of choose_plan, all that was planned.
   const Executable& program(std::string_view phase) const;  ///< Of one of `phases`.
   const MemoryAnalysis& peak_analysis() const;
   /// Its owners, arguments by what they are: "state", "frozen weights", "batch".
   std::vector<PeakOwner> peak_owners() const;
 };
 
-/// Where the average of the parameters lies: with the optimizer's state, but never on a device that has a
+/// The memory of the average of the parameters: with the optimizer's state, but never on a device that has a
 /// host beside it.
 MemoryKind ema_kind(const TrainConfig& config, MemoryKind optimizer);
 
-/// What counts against the device's budget: where the host's memory is the device's, both.
+/// The bytes that count against the device's budget: where the host's memory is the device's, both.
 int64_t device_bytes(const TrainConfig& config, const BytesByKind& bytes);
 
-/// What counts against each budget.
+/// The bytes that count against each budget.
 BytesByKind budgeted_bytes(const TrainConfig& config, const BytesByKind& bytes);
 
 /// Bytes of each memory that a run may take; none: without limit.
 using Budgets = std::array<std::optional<int64_t>, kNumMemoryKinds>;
-/// What a configuration allows; its device's budget is `device_bytes`.
+/// The budgets of a configuration; its device's budget is `device_bytes`.
 Budgets budgets_of(const TrainConfig& config, std::optional<int64_t> device_bytes);
 
-/// What programs may take of those: the host's budget without the window through which devices exchange.
+/// The part of the budgets for programs: the host's without the window through which devices exchange.
 Budgets budgets_of_programs(const TrainConfig& config, Budgets budgets);
 
 /// The traced graphs of a configuration. Planning under another policy traces nothing again; with
@@ -104,7 +104,7 @@ class Job {
   Job(Job&&) noexcept;
 
   const TrainConfig& config() const { return config_; }
-  const TargetPtr& target() const { return target_; }  ///< What its programs are compiled for.
+  const TargetPtr& target() const { return target_; }  ///< The target of its programs.
   int threads() const;                                 ///< Of the target.
   const TrainModel& model() const { return *model_; }
   /// The mesh that its programs are for; of rank 0 where one device trains. All sizes of a plan are
@@ -113,14 +113,14 @@ class Job {
   /// How the arrays of a batch lie, by array; a training batch of that shape, or one of evaluation.
   std::vector<AxisSharding> batch_shardings(size_t shape) const;
   std::vector<AxisSharding> eval_shardings() const;
-  /// What made the model, for configurations near this one.
+  /// The maker of the model, for configurations near this one.
   const ModelFactory& factory() const { return factory_; }
   /// Names and types; where a leaf lies is the placement's.
   const std::vector<StateLeaf>& state() const { return state_; }
   size_t n_model_leaves() const { return n_model_leaves_; }
   /// The first leaf of the average of the parameters; the number of leaves where there is none.
   size_t first_ema_leaf() const;
-  /// What eval and sample take of the state: its first leaf, and how many.
+  /// The leaves of the state that eval and sample take: the first, and how many.
   std::pair<size_t, size_t> evaluated_leaves() const;
   /// Frozen weights; where they lie is the placement's.
   const std::vector<StateLeaf>& frozen() const { return frozen_; }
@@ -166,7 +166,7 @@ struct Candidate {
   BytesByKind peak_bytes{};
   std::string verdict;
 };
-/// What is chosen under a budget, and what was passed over.
+/// The plan chosen under a budget, and the candidates passed over.
 struct Choice {
   std::optional<JobPlan> plan;  ///< None where nothing fits.
   /// In the order tried. Of those that take as much of a virtual device, and more than there is,
@@ -182,7 +182,7 @@ Choice find_fit(const Job& job, const Budgets& budgets);
 std::optional<DeviceDescription> device_to_choose_by(const TrainConfig& config,
                                                      const std::optional<DeviceDescription>& device,
                                                      bool is_named);
-/// What runs, with moves ahead where these fit too. Where `memory.policy` is "auto" and a device is known,
+/// The plan that runs, with moves ahead where these fit too. If `memory.policy` is "auto" and a device is known,
 /// the placement whose step is the shortest on it (find_fastest); else that of find_fit().
 Choice choose_plan(const Job& job, const Budgets& budgets,
                    const std::optional<DeviceDescription>& device = {});
@@ -190,11 +190,11 @@ Choice choose_plan(const Job& job, const Budgets& budgets,
 /// A change that would lower the peak, planned.
 struct Remedy {
   std::string change;  ///< "--set data.batch=8"
-  int64_t peak_bytes = 0;  ///< Of what counts against the device's budget.
+  int64_t peak_bytes = 0;  ///< The bytes that count against the device's budget.
   bool changes_numbers = false;
   std::optional<MemoryKind> over;  ///< The first memory whose budget it is beyond; of none it fits.
 };
-/// What a person could turn, each planned with its best placement, the lowest peak first. No moves
+/// Changes that a person could make, each planned with its best placement, the lowest peak first. No moves
 /// run ahead in these plans, so a peak is the least that the change asks for.
 std::vector<Remedy> plan_remedies(const Job& job, const Choice& choice, const Budgets& budgets);
 

@@ -11,7 +11,7 @@
 
 namespace stow {
 
-/// What some kernels did and how long they took.
+/// The work and the time of some kernels.
 struct KernelTotals {
   int64_t calls = 0;
   double seconds = 0;

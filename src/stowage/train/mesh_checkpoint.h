@@ -24,7 +24,7 @@ namespace stow {
 Result<void> work_together(Positions& positions, std::string_view label,
                            const std::function<Result<void>()>& work);
 
-/// What process 0 makes, on all processes; a text of up to 1 KiB. Errors: as work_together.
+/// The text that process 0 makes, on all processes; a text of up to 1 KiB. Errors: as work_together.
 Result<std::string> text_of_first(Positions& positions, std::string_view label,
                                   const std::function<Result<std::string>()>& make);
 
@@ -38,7 +38,7 @@ Result<std::optional<CheckpointName>> latest_checkpoint_of_all(const std::string
 Result<Checkpoint> open_checkpoint(const std::string& path, const CheckpointNeeds& needs,
                                    Positions& positions);
 
-/// What a position holds of a leaf. Without a mesh that is all of it.
+/// The part of a leaf that a position holds. Without a mesh that is all of it.
 TensorSlice slice_of_position(const StateLeaf& leaf, const MeshShape& mesh, int64_t position);
 
 /// Each position's parts of these leaves: `read(i, slice, buffer)` fills a buffer with a slice of

@@ -41,7 +41,7 @@ NamedArrays named_arrays(const T& tree) {
   return {tree_paths(tree), tree_leaves(tree)};
 }
 
-/// What a model computes with.
+/// The arrays that a model computes with.
 struct ModelArrays {
   NamedArrays parameters;  ///< Trained; TrainModel::parameters().
   NamedArrays frozen;      ///< Read and never changed; TrainModel::frozen().
@@ -81,7 +81,7 @@ struct HostBatch {
   std::vector<std::vector<std::byte>> arrays;
   size_t shape = 0;    ///< Which shape of batch it has.
   int64_t tokens = 0;  ///< That the model reads of it, without padding; 0: batch * seq of the configuration.
-  double weight = 1;   ///< What its loss counts for in a mean over batches.
+  double weight = 1;   ///< Of its loss in a mean over batches.
 };
 
 /// Values as an array of a HostBatch.
@@ -91,7 +91,7 @@ std::vector<std::byte> bytes_of(const std::vector<T>& values) {
   return {bytes.begin(), bytes.end()};
 }
 
-/// Where batches come from. A pure function of seed and step, so that a run that resumes at a step goes
+/// The source of batches. A pure function of seed and step, so that a run that resumes at a step goes
 /// on with its data.
 class TrainData {
  public:
@@ -107,7 +107,7 @@ class TrainData {
   virtual std::string digest() const = 0;
   /// Runs TrainModel::sample on the bytes of its inputs; none where the run is interrupted.
   using RunSample = std::function<std::optional<std::vector<float>>(const HostBatch& inputs)>;
-  /// What people should know of the data before a run, a line each; "" for nothing.
+  /// Facts of the data that people should know before a run, a line each; "" for nothing.
   virtual std::string describe() const { return {}; }
   /// A sample of what the model makes, for people; empty for none.
   virtual std::string sample(const RunSample& /*run*/, uint64_t /*seed*/, int64_t /*n*/) const {
@@ -163,16 +163,16 @@ class TrainModel {
   virtual NamedArrays init(const Array& key) const = 0;
   /// How many shapes of batches there are. Each has a program of its own, planned before the run.
   virtual size_t n_batch_shapes() const { return 1; }
-  /// What the loss reads beside the weights, abstract: a microbatch. Shape 0 is the largest.
+  /// The inputs of the loss beside the weights, abstract: a microbatch. Shape 0 is the largest.
   virtual NamedArrays batch(size_t shape) const = 0;
   /// True if anything is held out to be evaluated on.
   virtual bool evaluates() const { return true; }
-  /// What evaluate() reads.
+  /// The inputs of evaluate().
   virtual NamedArrays eval_batch() const { return batch(0); }
   /// The loss of a microbatch, an f32 scalar, with the names that policies act on (checkpoint_name).
   virtual Array loss(const ModelArrays& weights, const NamedArrays& batch,
                      const LossForm& form) const = 0;
-  /// What the loss of each microbatch counts for in that of its update: f32 [K], which sum to 1.
+  /// The weight of each microbatch's loss in that of its update: f32 [K], which sum to 1.
   /// `microbatches` are those of batch(), stacked; null stands for equal shares.
   virtual Array shares(const NamedArrays& /*microbatches*/) const { return {}; }
   /// The loss of a batch held out, forward alone; by default in its leanest form.
@@ -185,9 +185,9 @@ class TrainModel {
   virtual Array sample(const ModelArrays& /*weights*/, const NamedArrays& /*inputs*/) const {
     return {};
   }
-  /// What a checkpoint must agree in, beside the configuration, for a run to go on from it.
+  /// Facts that a checkpoint must agree in, beside the configuration, for a run to go on from it.
   virtual ConfigText identity() const { return {}; }
-  /// What a checkpoint tells of the model to others (export); null for nothing.
+  /// The record of the model in a checkpoint, for others (export); null for none.
   virtual Json record() const { return {}; }
   /// "6 layers of 128": the size of the model, for people.
   virtual std::string describe() const = 0;

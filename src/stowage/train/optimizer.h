@@ -27,7 +27,7 @@ struct Optimizer {
 /// The leaves of the model that Muon takes, the layers' matrices; AdamW takes the others.
 optim::Mask muon_matrices();
 
-/// What `optimizer.name` may be.
+/// The words of `optimizer.name`.
 const std::vector<std::string>& optimizer_names();
 
 /// Linear warm-up, then a cosine to a tenth of the rate or the rate itself; it begins at count 1: the

@@ -14,7 +14,7 @@ namespace stow {
 
 struct StepForm;  // step.h
 
-/// What the backward pass finds kept, and where the parts of a run lie.
+/// The checkpoint policy of a run, and the memory of each of its parts.
 struct Placement {
   StepPolicy policy = StepPolicy::kSaveAll;
   MemoryKind activations = MemoryKind::kPinnedHost;  ///< Of the offloading policies: where to.

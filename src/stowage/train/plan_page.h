@@ -13,13 +13,13 @@
 
 namespace stow {
 
-/// What a page shows.
+/// The content of a page.
 struct PlanPage {
   const Job& job;
   const Choice& choice;
   const Budgets& budgets;
   const JobPlan& plan;  ///< The chosen plan; of a refusal, the one that lacks least.
-  const Json& report;   ///< What `plan --json` writes of it.
+  const Json& report;   ///< The object that `plan --json` writes.
   std::span<const Remedy> remedies;   ///< All shown with what they would need.
   std::span<const Shortfall> near;    ///< Of a refusal; else empty.
   std::span<const SweepRow> sweep = {};  ///< The meshes that the plan was chosen from; else empty.

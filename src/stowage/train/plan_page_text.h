@@ -6,7 +6,7 @@
 
 namespace stow {
 
-/// What stands before and behind the JSON of the figures.
+/// The text before and behind the JSON of the figures.
 extern const std::string_view kPlanPageHead, kPlanPageTail;
 
 }  // namespace stow

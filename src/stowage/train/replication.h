@@ -20,13 +20,13 @@ namespace stow {
 struct WholeValue {
   std::string name;     ///< Of a leaf of the state, "model/embed"; else its place in the program.
   ArrayType type;       ///< Whole; the memory is that in which it lies.
-  int64_t bytes = 0;    ///< Of what each device holds.
+  int64_t bytes = 0;    ///< Of the part that each device holds.
   bool is_whole = true;  ///< False: another axis of the mesh cuts it.
   /// The run's peak in that memory if it were cut, planned; none for values that only the program has.
   std::optional<int64_t> peak_if_cut;
 };
 
-/// What a plan holds whole.
+/// The arrays that a plan holds whole.
 struct Replication {
   int64_t devices = 0;              ///< Of the mesh.
   BytesByKind peak_bytes{};         ///< Of the plan.

@@ -29,7 +29,7 @@ NamedArrays in_dtypes_of(const NamedArrays& arrays, const NamedArrays& like);
 /// The state that training begins with, of its parameters. Moments and the average are f32 whatever
 /// the parameters' dtype.
 TrainState first_state(const TrainConfig& config, const NamedArrays& parameters);
-/// What of it is not the parameters.
+/// The state without the parameters.
 struct RestOfState {
   optim::OptState optimizer;
   NamedArrays ema;
@@ -51,7 +51,7 @@ struct StepForm {
 };
 /// The types of first_state(), on the device.
 TrainState abstract_state(const TrainConfig& config, const TrainModel& model);
-/// What a step of the configuration reads: a microbatch of that shape, or data.accumulate of them
+/// The batch of a step of the configuration: a microbatch of that shape, or data.accumulate of them
 /// stacked along a first axis.
 NamedArrays step_batch(const TrainConfig& config, const TrainModel& model, size_t shape = 0);
 /// One step on a batch of step_batch(). The new state lies where the old one does. The gradients of
@@ -65,7 +65,7 @@ Graph trace_step(const TrainConfig& config, const TrainModel& model, const Train
                  const NamedArrays& frozen, const StepForm& form, size_t shape = 0);
 /// The arrays of `state` in the memories of those of `like`.
 TrainState put_like(const TrainState& state, const TrainState& like);
-/// What a policy decides, value by value; `elsewhere` is where the offloading ones move values.
+/// The decisions of a policy, value by value; `elsewhere` is where the offloading ones move values.
 PolicyPtr named_policy(StepPolicy policy, MemoryKind elsewhere = MemoryKind::kPinnedHost);
 /// The same by the name that the policy bears, "offload_named(disk)"; null for any other.
 PolicyPtr step_policy_by_name(std::string_view name);

@@ -35,7 +35,7 @@ Result<SweepMesh> parse_sweep_mesh(std::string_view text);
 /// network connects, those with replicas of data x model within a block. By model, then by replica.
 std::vector<SweepMesh> meshes_of(int64_t n_devices, std::span<const int64_t> blocks);
 
-/// What is planned: a mesh and what else a sweep goes through.
+/// A point of a sweep: a mesh, and the settings that the sweep goes through.
 struct SweepPoint {
   SweepMesh mesh;
   int64_t batch = 1;   ///< `data.batch`: sequences of a microbatch, over all devices.
@@ -46,7 +46,7 @@ struct SweepPoint {
 /// How a point would run. Sizes are those of one device.
 struct SweepPlan {
   std::string placement;     ///< to_string(Placement).
-  BytesByKind peak_bytes{};  ///< Where it does not fit: of the plan that takes least of the device.
+  BytesByKind peak_bytes{};  ///< If it does not fit: of the plan that takes least of the device.
   bool fits = true;
   std::optional<double> step_s, exposed_s;  ///< None where it does not fit, or has no device to simulate.
   std::string bound_by;  ///< The busiest stream: "compute", "collectives", …; "memory" if it does not fit.
@@ -55,7 +55,7 @@ struct SweepPlan {
   Json whole_values = Json::array();  ///< The same as `plan --json` has them.
 };
 
-/// What the leanest placement of a point needs of the device, and whether it is within every budget.
+/// The bytes of the device that the leanest placement of a point needs, and whether it is within every budget.
 struct LeastNeed {
   int64_t device_bytes = 0;
   bool fits = false;
@@ -68,7 +68,7 @@ class SweepPlanner {
   /// Errors: why the point cannot be planned, as sizes that the mesh does not divide.
   virtual Result<SweepPlan> plan(const SweepPoint& point) const = 0;
   virtual Result<LeastNeed> least_need(const SweepPoint& point) const = 0;
-  /// What a plan may take of the device; none: no limit.
+  /// Bytes of the device that a plan may take; none: no limit.
   virtual std::optional<int64_t> budget_bytes() const = 0;
 };
 
