@@ -215,11 +215,29 @@ void Level::emit_op(int u) {
     push(std::move(kernel));
     return;
   }
-  for (int i = 0; i < node.n_results; ++i) {
+  kernel.outputs.resize(static_cast<size_t>(node.n_results));
+  const bool sorts = node.op == OpKind::kSort;
+  for (int k = 0; k < node.n_results; ++k) {
+    const int i = sorts ? node.n_results - 1 - k : k;
+    View& out = kernel.outputs[static_cast<size_t>(i)];
+    if (sorts && k > 0 && lies_under(node.result(i), node.result(i + 1))) {
+      View& later = kernel.outputs[static_cast<size_t>(i) + 1];
+      out = later;
+      out.dtype = graph_.type(node.result(i)).dtype;
+      later.begins = false;
+      storage_[node.result(i).index()] = out;
+      continue;
+    }
     bool begins = true;
-    kernel.outputs.push_back(place_result(u, node.result(i), begins, taken));
+    out = place_result(u, node.result(i), begins, taken);
   }
   push(std::move(kernel));
+}
+
+bool Level::lies_under(ValueId v, ValueId later) const {
+  return context_.options.reuse && last_use(v) < 0 && !has_destination(v) &&
+         is_contiguous(*storage_[later.index()]) && graph_.type(v).kind == graph_.type(later).kind &&
+         graph_.type(v).bytes() <= graph_.type(later).bytes();
 }
 
 void Level::lay_out(const Node& node, size_t i, View& view) {

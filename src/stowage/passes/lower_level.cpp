@@ -154,6 +154,7 @@ bool Level::can_share(int u, ValueId v, ValueId root) const {
     return false;
   const Node& def = graph_.def(v);
   if (adds_to_sum(un)) return root == sum_of(un);
+  if (un.kind == UnitKind::kOp && def.op == OpKind::kSort) return sort_can_share(def, v, root);
   if (un.kind == UnitKind::kOp) {
     if (def.op != OpKind::kDynamicUpdateSlice && def.op != OpKind::kScatter &&
         def.op != OpKind::kScatterAdd && def.op != OpKind::kScatterMul &&
@@ -177,6 +178,17 @@ bool Level::can_share(int u, ValueId v, ValueId root) const {
       read = true;
     }
   return read;
+}
+
+bool Level::sort_can_share(const Node& sort, ValueId v, ValueId root) const {
+  // The kernel holds a lane in the place of its keys, of 4 or 8 bytes, while it writes it back.
+  const auto k = static_cast<size_t>(graph_.value(v).index);
+  const int64_t key_bytes = dtype_bytes(graph_.type(sort.operands[0]).dtype) == 8 ? 8 : 4;
+  if (k == 0 || dtype_bytes(graph_.type(v).dtype) > key_bytes || use(sort.operands[k]).canon != root)
+    return false;
+  for (size_t i = 0; i < sort.operands.size(); ++i)
+    if (i != k && use(sort.operands[i]).root == root) return false;
+  return true;
 }
 
 ValueId Level::sum_of(const Unit& un) const {

@@ -156,6 +156,10 @@ class Level {
 
   /// True when `unit` may write value `v` over the memory of `root`, which it reads.
   bool can_share(int u, ValueId v, ValueId root) const;
+  bool sort_can_share(const Node& sort, ValueId v, ValueId root) const;
+  /// True if result v of a sort, which nothing reads, may lie where the next result, `later`, is written
+  /// after it.
+  bool lies_under(ValueId v, ValueId later) const;
 
   /// True when the concatenation `v` may be made over an input: its parts are stacked by scans that
   /// read the same rows of the input, each slice before it is written, and nothing else reads it.

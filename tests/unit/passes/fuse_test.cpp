@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <functional>
+#include <string>
+#include <vector>
 
 #include "stowage/ir/schedule_walk.h"
 #include "stowage/passes/view.h"
@@ -53,6 +56,39 @@ TEST(Fuse, TheGradientOfANormIsOneRowProgram) {
     return vjp([](const Array& a, const Array& b) { return rms_norm(a, b); }, x, w).second(dy);
   };
   EXPECT_EQ(n_row_programs(jit(gradient).lower(kX, kWeight, kX).compile().executable()), 1);
+}
+
+// Work that only needs what the forward part, or its repetition, has made does not join that program if it
+// then waits for a later product, as a derivative does, beside a value that waits as well.
+TEST(Fuse, DerivativesAreTakenWhereTheyAreNeeded) {
+  constexpr int kLayers = 6;
+  constexpr int64_t kRows = 4096, kColumns = 64;
+  using Weights = std::vector<Array>;
+  struct Net {
+    std::string name;
+    std::function<Array(const Array&, const Array&)> layer;
+    double plain, repeated;  // activations beside the layers' own
+  };
+  const Net nets[] = {
+      {"cos(tanh(h w))", [](const Array& h, const Array& w) { return cos(tanh(matmul(h, w))); }, 1.5, 3.5},
+      {"tanh(cos(h) w)", [](const Array& h, const Array& w) { return tanh(matmul(cos(h), w)); }, 1.5, 2.5},
+      {"h + tanh(h w)", [](const Array& h, const Array& w) { return h + tanh(matmul(h, w)); }, 3.5, 3.5}};
+  for (const Net& net : nets) {
+    const auto loss = [&](const Weights& ws, const Array& x) {
+      Array h = x;
+      for (const Array& w : ws) h = net.layer(h, w);
+      return sum(square(h));
+    };
+    const auto activations = [&](auto f) {
+      const auto compiled = jit(grad(f))
+                                .lower(Weights(kLayers, Array::abstract({kColumns, kColumns})),
+                                       Array::abstract({kRows, kColumns}))
+                                .compile();
+      return static_cast<double>(compiled.memory_analysis().device().temp_bytes) / (4.0 * kRows * kColumns);
+    };
+    EXPECT_LT(activations(loss), kLayers + net.plain) << net.name;
+    EXPECT_LT(activations(checkpoint(loss, nothing_saveable())), kLayers + net.repeated) << net.name;
+  }
 }
 
 // What a product reads would wait for the other gradient beside it.

@@ -42,7 +42,9 @@ std::vector<Case> cases() {
       {"avg_pool_gradient", 0.3, gradient([](const Array& x, const Array&) {
          return avg_pool(x, {2, 2}, {2, 2});
        })},
-      {"take_along_axis", 2.1, [](const Array& x, const Array&) {
+      {"argsort", 0.1, [](const Array& x, const Array&) { return argsort(x, 1); }},
+      {"argsort_flat", 2.1, [](const Array& x, const Array&) { return argsort(ravel(x)); }},
+      {"take_along_axis", 1.1, [](const Array& x, const Array&) {
          return take_along_axis(x, argsort(x, 1), 1);
        }},
       {"cumsum", 0.1, [](const Array& x, const Array&) { return cumsum(x, 1); }},

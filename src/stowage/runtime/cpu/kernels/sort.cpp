@@ -76,14 +76,26 @@ int64_t position(const E& entry) {
     return static_cast<int64_t>(entry & 0xffffffffu);
 }
 
-// to[i] = from[position of entry i], along one lane.
+// Puts bits in the place of an entry's key.
+void replace_key(Narrow& entry, uint64_t bits) { entry = bits << 32 | (entry & 0xffffffffu); }
+void replace_key(Wide& entry, uint64_t bits) { entry.key = bits; }
+uint64_t key_of(Narrow entry) { return entry >> 32; }
+uint64_t key_of(const Wide& entry) { return entry.key; }
+
+// to[i] = from[position of entry i], along one lane. If both are the same memory the entries hold the lane
+// in between, in the place of their keys; sort_in_place() says when they can.
 template <typename E>
-void permute(const E* entries, int64_t n, const TensorView& from, int64_t from_offset,
+void permute(E* entries, int64_t n, const TensorView& from, int64_t from_offset,
              int64_t from_stride, const TensorView& to, int64_t to_offset, int64_t to_stride) {
   const auto move = [&](auto w) {
     using W = decltype(w);
     const W* f = reinterpret_cast<const W*>(from.data) + from_offset;
     W* t = reinterpret_cast<W*>(to.data) + to_offset;
+    if (from.data == to.data) {
+      for (int64_t i = 0; i < n; ++i) replace_key(entries[i], f[position(entries[i]) * from_stride]);
+      for (int64_t i = 0; i < n; ++i) t[i * to_stride] = static_cast<W>(key_of(entries[i]));
+      return;
+    }
     for (int64_t i = 0; i < n; ++i) t[i * to_stride] = f[position(entries[i]) * from_stride];
   };
   switch (dtype_bytes(from.dtype)) {
@@ -253,12 +265,17 @@ void sort(const AxisParams& params, Views in, Views out, void* scratch, int thre
         sort_values<T>(params.axis, params.flag, key, out[0], scratch, threads);
     });
   }
+  // A result that nobody reads lies where a later one will.
+  const auto is_overwritten = [&](size_t k) {
+    return std::any_of(out.begin() + static_cast<std::ptrdiff_t>(k) + 1, out.end(),
+                       [&](const TensorView& later) { return later.data == out[k].data; });
+  };
   for_each_lane(
       params.axis, {params.flag, false}, in, out, scratch, threads,
       [](auto* entries, int64_t n) { std::sort(entries, entries + n); },
-      [&](const auto* entries, const std::vector<Walk<2>>& walks) {
+      [&](auto* entries, const std::vector<Walk<2>>& walks) {
         for (size_t k = 0; k < in.size(); ++k)
-          permute(entries, in[0].dims[axis], in[k], walks[k].offset[1], in[k].strides[axis], out[k],
+          if (!is_overwritten(k)) permute(entries, in[0].dims[axis], in[k], walks[k].offset[1], in[k].strides[axis], out[k],
                   walks[k].offset[0], out[k].strides[axis]);
       });
 }
@@ -270,7 +287,7 @@ void top_k(const TopKParams& params, Views in, Views out, void* scratch, int thr
   for_each_lane(
       params.axis, {true, true}, in, out, scratch, threads,
       [k](auto* entries, int64_t n) { std::partial_sort(entries, entries + k, entries + n); },
-      [&](const auto* entries, const std::vector<Walk<2>>& walks) {
+      [&](auto* entries, const std::vector<Walk<2>>& walks) {
         permute(entries, k, in[0], walks[0].offset[1], in[0].strides[axis], out[0],
                 walks[0].offset[0], out[0].strides[axis]);
         auto* to = reinterpret_cast<int32_t*>(out[1].data) + walks[1].offset[0];
