@@ -36,8 +36,8 @@ class OrderedGraph {
   int64_t least_device_bytes() const;
   /// The graph that is lowered.
   const Graph& graph() const { return graph_; }
-  /// The first order's.
-  const Schedule& schedule() const { return schedules_[0]; }
+  /// One an order.
+  const std::vector<Schedule>& schedules() const { return schedules_; }
 
   /// The best layout: one that fits, or falls short by least; then one that takes less of the
   /// device. `lowering` becomes the options that gave it.
