@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <optional>
 #include <vector>
 
 #include "stowage/base/inside.h"
@@ -44,6 +45,9 @@ class OrderedGraph {
   Planned lay_out(const Device::Capacities& capacities, LowerOptions& lowering) &&;
 
  private:
+  /// Quick layouts by order; none of an order whose bound lies far above a layout that fits.
+  std::vector<std::optional<MemoryPlan>> trial_plans(const Device::Capacities& capacities) const;
+
   Graph graph_;
   LowerOptions options_;
   std::vector<Schedule> schedules_;  // by order
