@@ -2,8 +2,10 @@
 // slower for a larger budget, and nothing is passed over that fits.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <random>
+#include <utility>
 
 #include "stowage/plan/memory_plan.h"
 #include "stowage/runtime/null/simulate.h"
@@ -80,6 +82,29 @@ std::vector<int64_t> budgets_between(const Job& job, int n) {
   return budgets;
 }
 
+// A plan that fits, its moves by themselves; and with moves ahead, once asked for.
+struct ByHand {
+  JobPlan plan;
+  bool moves_ahead = false;
+};
+
+// The shortest step of these plans with moves ahead. No order of the same work is faster than its busiest
+// stream: those whose busiest stream is the least busy come first, and many others need not be planned again.
+double best_step_s(const Job& job, std::vector<ByHand>& by_hand, const Budgets& budgets,
+                   const DeviceDescription& device) {
+  std::stable_sort(by_hand.begin(), by_hand.end(), [&](const ByHand& a, const ByHand& b) {
+    return bound_s(a.plan, device) < bound_s(b.plan, device);
+  });
+  double best = 0;
+  for (ByHand& one : by_hand) {
+    if (best > 0 && bound_s(one.plan, device) >= best) break;
+    if (!std::exchange(one.moves_ahead, true))
+      one.plan = with_moves_ahead(job, std::move(one.plan), budgets);
+    if (const double s = step_s(one.plan, device); best == 0 || s < best) best = s;
+  }
+  return best;
+}
+
 TEST(Fastest, IsNearTheBestByHandAndNoSlowerForALargerBudget) {
   TrainConfig c = small_config();
   c.model.layers = 2;
@@ -88,27 +113,21 @@ TEST(Fastest, IsNearTheBestByHandAndNoSlowerForALargerBudget) {
   const Job job(c, 1);
   std::array<double, 2> before{};
   const std::array<DeviceDescription, 2> devices = {device("h200"), device("rtx4080-laptop")};
-  int n_by_hand = 0;
-  size_t n_budgets = 0;
+  size_t n_by_hand = 0, n_budgets = 0;
   for (const int64_t bytes : budgets_between(job, 2)) {
     const Budgets budgets = budgets_of(c, bytes);
-    std::array<double, 2> best{};
     // Half of them for each budget: all take over a minute.
+    std::vector<ByHand> by_hand;
     const std::vector<Placement> ladder = ladder_of(job);
-    for (size_t i = n_budgets++; i < ladder.size(); i += 2) {
-      JobPlan plan = job.plan_to_fit(ladder[i], budgets);
-      if (!fits(job, plan, budgets)) continue;
-      ++n_by_hand;
-      // No order of the same work is faster than its busiest stream.
-      bool may_be_best = false;
-      for (size_t d = 0; d < devices.size(); ++d)
-        if (best[d] == 0 || bound_s(plan, devices[d]) < best[d]) may_be_best = true;
-      if (!may_be_best) continue;
-      plan = with_moves_ahead(job, std::move(plan), budgets);
-      for (size_t d = 0; d < devices.size(); ++d)
-        if (const double s = step_s(plan, devices[d]); best[d] == 0 || s < best[d]) best[d] = s;
-    }
-    for (size_t d = 0; d < devices.size(); ++d) {
+    for (size_t i = n_budgets++; i < ladder.size(); i += 2)
+      if (JobPlan plan = job.plan_to_fit(ladder[i], budgets); fits(job, plan, budgets))
+        by_hand.push_back({std::move(plan)});
+    n_by_hand += by_hand.size();
+    std::array<double, 2> best{};
+    for (size_t d = 0; d < n_budgets; ++d)
+      best[d] = best_step_s(job, by_hand, budgets, devices[d]);
+    // The second device for the larger budget alone.
+    for (size_t d = 0; d < n_budgets; ++d) {
       SCOPED_TRACE(fmt::format("{} bytes of {}", bytes, devices[d].name));
       const Choice choice = choose_plan(job, budgets, devices[d]);
       ASSERT_TRUE(choice.plan.has_value());
@@ -126,7 +145,7 @@ TEST(Fastest, IsNearTheBestByHandAndNoSlowerForALargerBudget) {
         EXPECT_EQ(choice.candidates[i].verdict.empty(), i + 1 == choice.candidates.size());
     }
   }
-  EXPECT_GE(n_by_hand, 5);
+  EXPECT_GE(n_by_hand, 5u);
 }
 
 // Of random jobs: what is passed over for its memory does not fit, and no step is shorter than it was taken
@@ -156,7 +175,12 @@ TEST(Fastest, EstimatesOfWhatIsNotPlannedHold) {
       }
       if (!fits(job, plan, budgets)) continue;
       ++n_fit;
-      plan = with_moves_ahead(job, std::move(plan), budgets);
+      // With moves ahead a step takes no less than its busiest stream: where that is no less than the
+      // estimate, the plan need not be made.
+      const bool is_clear = std::all_of(devices.begin(), devices.end(), [&](const DeviceDescription& d) {
+        return least_step_s(job, of_base, p, d) <= bound_s(plan, d);
+      });
+      if (!is_clear) plan = with_moves_ahead(job, std::move(plan), budgets);
       for (const DeviceDescription& d : devices)
         EXPECT_LE(least_step_s(job, of_base, p, d), kHardlyLess * step_s(plan, d));
     }
@@ -171,10 +195,12 @@ TEST(Fastest, FitsInWhatARefusalNames) {
   TrainConfig c = small_config();
   c.model.layers = 2;
   c.memory.feed_forward = c.memory.loss = "whole";
+  c.memory.optimizer = "pinned_host";  // half of the placements: each is planned
+  c.memory.gradients = "device";
   const Job job(c, 1);
   const Choice refused = choose_plan(job, budgets_of(c, 1), device("h200"));
   ASSERT_FALSE(refused.plan.has_value());
-  EXPECT_GE(refused.candidates.size(), 30u);
+  EXPECT_GE(refused.candidates.size(), 15u);
   int64_t least = std::numeric_limits<int64_t>::max();
   for (const Candidate& candidate : refused.candidates)
     least = std::min(least, candidate.peak_bytes[0]);

@@ -2,12 +2,56 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <set>
+#include <utility>
 
 #include "stowage/passes/beam_order.h"
+#include "stowage/passes/kept_orders.h"
 
 namespace stow {
+
+struct OrderTable {
+  struct Found {
+    std::vector<int> order;
+    std::vector<std::string> limits;
+  };
+  std::map<std::vector<int64_t>, Found> found;  // by the whole problem
+  size_t n_numbers = 0;                         // of all problems
+};
+
 namespace {
+
+// So many numbers of problems are kept, 64 MB of them.
+constexpr size_t kMostNumbers = 8'000'000;
+
+thread_local OrderTable* kept_orders = nullptr;
+
+// All that an order depends on.
+std::vector<int64_t> numbers_of(const Graph& graph, const Units& units,
+                                const std::vector<UnitFacts>& facts,
+                                const std::vector<int64_t>& value_bytes,
+                                const std::vector<size_t>& place, OrderStrategy strategy,
+                                size_t most_windows) {
+  std::vector<int64_t> numbers;
+  const auto add = [&](auto... more) { (numbers.push_back(static_cast<int64_t>(more)), ...); };
+  const auto add_value = [&](ValueId v) { add(v.index(), value_bytes[v.index()]); };
+  add(strategy, most_windows, facts.size(), graph.outputs().size());
+  for (ValueId v : graph.outputs()) add(units.uses[v.index()].root.index());
+  for (size_t u = 0; u < facts.size(); ++u) {
+    const UnitFacts& f = facts[u];
+    const auto& operands = units.units[u].operand_units;
+    add(place[u], f.host_bytes, f.write_bytes, f.scratch_bytes, operands.size(), f.reads.size(),
+        f.writes.size());
+    for (int o : operands) add(o);
+    for (const Read& read : f.reads) {
+      add(read.covers);
+      add_value(read.root);
+    }
+    for (ValueId v : f.writes) add_value(v);
+  }
+  return numbers;
+}
 
 std::vector<UnitFacts> collect_facts(const Graph& graph, const Units& units,
                                      const std::vector<int64_t>& bytes,
@@ -45,44 +89,23 @@ std::vector<UnitFacts> collect_facts(const Graph& graph, const Units& units,
   return facts;
 }
 
-}  // namespace
-
-std::vector<int> order_units(const Graph& graph, const Units& units,
-                             const std::vector<int64_t>& value_bytes,
-                             const std::vector<int64_t>& scratch_bytes, OrderStrategy strategy,
-                             std::vector<std::string>& limits, size_t most_windows) {
-  const size_t n = units.units.size();
-  std::vector<int> waiting(n, 0);
-  std::vector<std::vector<int>> readers(n);
-  for (size_t u = 0; u < n; ++u)
-    for (int o : units.units[u].operand_units) {
-      ++waiting[u];
-      readers[static_cast<size_t>(o)].push_back(static_cast<int>(u));
-    }
-  // A unit stands where its last node stood; a fill stands before its first reader.
-  std::vector<size_t> place(n);
-  for (size_t u = 0; u < n; ++u)
-    for (NodeId m : units.units[u].nodes) place[u] = std::max(place[u], m.index());
-  for (size_t u = 0; u < n; ++u)
-    if (units.units[u].operand_units.empty() && !readers[u].empty() &&
-        op_class(graph.node(units.units[u].nodes[0]).op) != OpClass::kOther) {
-      size_t first = std::numeric_limits<size_t>::max();
-      for (int r : readers[u]) first = std::min(first, place[static_cast<size_t>(r)]);
-      const bool leaf = graph.node(units.units[u].nodes[0]).operands.empty();
-      if (leaf) place[u] = first;
-    }
+// `waiting`: units that each waits for; `readers`: the units that wait for each.
+std::vector<int> find_order(const OrderProblem& problem, OrderStrategy strategy,
+                            std::vector<int> waiting, const std::vector<std::vector<int>>& readers,
+                            std::vector<std::string>& limits) {
+  const std::vector<UnitFacts>& facts = problem.facts;
+  const std::vector<int64_t>& value_bytes = problem.bytes;
+  const size_t n = facts.size();
+  if (strategy == OrderStrategy::kBeam && n > 0) return beam_order(problem, limits);
   const auto earlier = [&](int a, int b) {
-    const size_t pa = place[static_cast<size_t>(a)], pb = place[static_cast<size_t>(b)];
+    const size_t pa = problem.place[static_cast<size_t>(a)], pb = problem.place[static_cast<size_t>(b)];
     return pa != pb ? pa < pb : a > b;  // fills come last in the list and go first
   };
-
-  const std::vector<UnitFacts> facts = collect_facts(graph, units, value_bytes, scratch_bytes);
-  if (strategy == OrderStrategy::kBeam && n > 0)
-    return beam_order({graph, units, facts, value_bytes, place, most_windows}, limits);
-  std::vector<int> uses_left(graph.n_values(), 0);
+  std::vector<int> uses_left(problem.graph.n_values(), 0);
   for (const UnitFacts& f : facts)
     for (const Read& read : f.reads) ++uses_left[read.root.index()];
-  for (ValueId v : graph.outputs()) ++uses_left[units.uses[v.index()].root.index()];
+  for (ValueId v : problem.graph.outputs())
+    ++uses_left[problem.units.uses[v.index()].root.index()];
 
   std::vector<int> ready, order;
   for (size_t u = 0; u < n; ++u)
@@ -118,10 +141,59 @@ std::vector<int> order_units(const Graph& graph, const Units& units,
       if (--waiting[static_cast<size_t>(r)] == 0) queue.insert(r);
   }
   STOW_CHECK(order.size() == n, "the units depend on each other in a circle");
-  if (strategy == OrderStrategy::kGreedy)
-    improve_order({graph, units, facts, value_bytes, place, most_windows}, order, limits);
+  if (strategy == OrderStrategy::kGreedy) improve_order(problem, order, limits);
   return order;
 }
+
+}  // namespace
+
+std::vector<int> order_units(const Graph& graph, const Units& units,
+                             const std::vector<int64_t>& value_bytes,
+                             const std::vector<int64_t>& scratch_bytes, OrderStrategy strategy,
+                             std::vector<std::string>& limits, size_t most_windows) {
+  const size_t n = units.units.size();
+  std::vector<int> waiting(n, 0);
+  std::vector<std::vector<int>> readers(n);
+  for (size_t u = 0; u < n; ++u)
+    for (int o : units.units[u].operand_units) {
+      ++waiting[u];
+      readers[static_cast<size_t>(o)].push_back(static_cast<int>(u));
+    }
+  // A unit stands where its last node stood; a fill stands before its first reader.
+  std::vector<size_t> place(n);
+  for (size_t u = 0; u < n; ++u)
+    for (NodeId m : units.units[u].nodes) place[u] = std::max(place[u], m.index());
+  for (size_t u = 0; u < n; ++u)
+    if (units.units[u].operand_units.empty() && !readers[u].empty() &&
+        op_class(graph.node(units.units[u].nodes[0]).op) != OpClass::kOther) {
+      size_t first = std::numeric_limits<size_t>::max();
+      for (int r : readers[u]) first = std::min(first, place[static_cast<size_t>(r)]);
+      const bool leaf = graph.node(units.units[u].nodes[0]).operands.empty();
+      if (leaf) place[u] = first;
+    }
+  const std::vector<UnitFacts> facts = collect_facts(graph, units, value_bytes, scratch_bytes);
+  const auto find = [&](std::vector<std::string>& said) {
+    return find_order({graph, units, facts, value_bytes, place, most_windows}, strategy, waiting,
+                      readers, said);
+  };
+  if (!kept_orders || strategy == OrderStrategy::kProgram) return find(limits);
+  std::vector<int64_t> numbers =
+      numbers_of(graph, units, facts, value_bytes, place, strategy, most_windows);
+  if (kept_orders->n_numbers + numbers.size() > kMostNumbers) *kept_orders = {};
+  const size_t n_numbers = numbers.size();
+  const auto [at, is_new] = kept_orders->found.try_emplace(std::move(numbers));
+  OrderTable::Found& found = at->second;
+  if (is_new) {
+    kept_orders->n_numbers += n_numbers;
+    found.order = find(found.limits);
+  }
+  limits.insert(limits.end(), found.limits.begin(), found.limits.end());
+  return found.order;
+}
+
+KeptOrders::KeptOrders()
+    : table_(std::make_unique<OrderTable>()), outer_(std::exchange(kept_orders, table_.get())) {}
+KeptOrders::~KeptOrders() { kept_orders = outer_; }
 
 int64_t peak_bytes(const Graph& graph, const Units& units, const std::vector<int64_t>& value_bytes,
                    const std::vector<int64_t>& scratch_bytes, const std::vector<int>& order) {

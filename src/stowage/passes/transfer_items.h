@@ -69,6 +69,9 @@ struct Item {
 /// A list whose items change places often and are large.
 class Items {
  public:
+  Items() = default;
+  Items(const Items&) = delete;
+  Items& operator=(const Items&) = delete;
   size_t size() const { return items_.size(); }
   bool empty() const { return items_.empty(); }
   Item& operator[](size_t i) { return *items_[i]; }
@@ -76,7 +79,9 @@ class Items {
 
   void add(Item item) { insert(size(), std::move(item)); }
   void insert(size_t at, Item item) {
-    items_.insert(place(at), std::make_unique<Item>(std::move(item)));
+    if (blocks_.empty() || blocks_.back().size() == kBlock) blocks_.emplace_back().reserve(kBlock);
+    blocks_.back().push_back(std::move(item));
+    items_.insert(place(at), &blocks_.back().back());
   }
   void erase(size_t at) { items_.erase(place(at)); }
   /// The item at `from` goes to `to`; those between close up.
@@ -88,14 +93,14 @@ class Items {
   }
   /// Those of [begin, end) that are to go last, by number, go there.
   void put_last(size_t begin, size_t end, const std::vector<bool>& last) {
-    std::vector<Owned> moved;
+    std::vector<Item*> moved;
     size_t to = begin;
     for (size_t i = begin; i < end; ++i)
       if (last[i])
-        moved.push_back(std::move(items_[i]));
+        moved.push_back(items_[i]);
       else if (to++ != i)
-        items_[to - 1] = std::move(items_[i]);
-    std::move(moved.begin(), moved.end(), place(to));
+        items_[to - 1] = items_[i];
+    std::copy(moved.begin(), moved.end(), place(to));
   }
 
   template <typename Pointer>
@@ -108,16 +113,17 @@ class Items {
     }
     bool operator!=(const Iterator& other) const { return at != other.at; }
   };
-  auto begin() { return Iterator<std::unique_ptr<Item>*>{items_.data()}; }
-  auto end() { return Iterator<std::unique_ptr<Item>*>{items_.data() + size()}; }
+  auto begin() { return Iterator<Item**>{items_.data()}; }
+  auto end() { return Iterator<Item**>{items_.data() + size()}; }
 
  private:
-  using Owned = std::unique_ptr<Item>;
-  std::vector<Owned>::iterator place(size_t at) {
+  static constexpr size_t kBlock = 256;  // items that are allocated at a time
+  std::vector<Item*>::iterator place(size_t at) {
     return items_.begin() + static_cast<std::ptrdiff_t>(at);
   }
 
-  std::vector<Owned> items_;
+  std::vector<std::vector<Item>> blocks_;  // all that were ever added; they stay where they are
+  std::vector<Item*> items_;
 };
 
 }  // namespace stow

@@ -71,9 +71,11 @@ struct NumberedMoves {
   explicit NumberedMoves(const Schedule& whole) : schedule(whole) {
     for (Instruction& instruction : schedule.instructions)
       own_bodies(instruction, [&](Instruction& i) { number(i); });
-    for_each_kernel(std::as_const(schedule.instructions), [&](const Kernel& k) { describe(k); });
+    for_each_kernel(std::as_const(schedule.instructions),
+                    [&](const Kernel& k) { in_order.push_back(&describe(k)); });
     for (const std::vector<Instruction>* halves : {&starts, &dones})
       for (const Instruction& i : *halves) describe(*i.kernel());
+    count_accesses();
   }
 
   // Whether a write begins the life of more than what it writes: nothing may be written there before.
@@ -86,8 +88,21 @@ struct NumberedMoves {
   Schedule schedule;
   std::vector<Instruction> starts, dones;  // of the moves, by number
   std::unordered_map<const Kernel*, Described> described;
+  std::vector<const Described*> in_order;  // of the kernels as for_each_kernel() meets them
+  std::vector<int> n_accesses;             // of each buffer, before any move is split
+  std::vector<bool> is_result;             // of each buffer
 
  private:
+  void count_accesses() {
+    n_accesses.assign(schedule.buffers.size(), 0);
+    for_each_view(std::as_const(schedule.instructions),
+                  [&](const View& view, bool) { ++n_accesses[view.buffer.index()]; });
+    is_result.assign(schedule.buffers.size(), false);
+    for (const View& view : schedule.outputs) {
+      ++n_accesses[view.buffer.index()];
+      is_result[view.buffer.index()] = true;
+    }
+  }
   void number(Instruction& instruction) {
     if (!is_move(*instruction.kernel(), schedule.buffers)) return;
     instruction.edit_kernel()->transfer = static_cast<int>(starts.size());
@@ -99,7 +114,7 @@ struct NumberedMoves {
     starts.push_back(std::move(start));
     dones.push_back(std::move(done));
   }
-  void describe(const Kernel& kernel) {
+  const Described& describe(const Kernel& kernel) {
     std::vector<Access> accesses;
     const auto add = [&](const View& view, bool write) {
       if (begins_all(schedule, view))
@@ -111,8 +126,8 @@ struct NumberedMoves {
     for (const View& view : kernel.inputs) add(view, false);
     for (const View& view : kernel.outputs) add(view, true);
     const StreamKind stream = stream_of(kernel, schedule.buffers);
-    described[&kernel] = {stream, lane_of(kernel, stream),
-                          std::make_shared<const std::vector<Access>>(std::move(accesses))};
+    return described[&kernel] = {stream, lane_of(kernel, stream),
+                                 std::make_shared<const std::vector<Access>>(std::move(accesses))};
   }
 };
 
@@ -121,18 +136,19 @@ namespace {
 class Overlapper {
  public:
   Overlapper(const NumberedMoves& numbered, const std::vector<int>& ahead,
-             const OvertakingBytes& may_overtake)
+             const OvertakingBytes& may_overtake, Schedule&& memory)
       : numbered_(numbered),
-        schedule_(numbered.schedule),
+        schedule_(std::move(memory)),
         ahead_(ahead),
-        most_may_(may_overtake) {}
+        most_may_(may_overtake) {
+    schedule_ = numbered.schedule;
+  }
 
   Overlapped run() {
     STOW_CHECK(numbered_.starts.size() == ahead_.size(), "one number a move");
     for (Instruction& instruction : schedule_.instructions)
       own_bodies(instruction, [](Instruction&) {});
     share_scratch();
-    count_accesses();
     Instructions before, after;
     process(schedule_.instructions, nullptr, before, after);
     return {std::move(schedule_), most_overtook_, work_};
@@ -143,6 +159,10 @@ class Overlapper {
   // Whether a kernel is a move that is to be cut in two.
   bool is_cut(const Kernel& kernel) const {
     return is_move(kernel, schedule_.buffers) && ahead_of(kernel) > 0;
+  }
+  bool is_cut(const Kernel& kernel, const NumberedMoves::Described& described) const {
+    return kernel.phase == MovePhase::kWhole && described.stream != StreamKind::kCompute &&
+           ahead_of(kernel) > 0;
   }
   Buffer& buffer(BufferId id) { return schedule_.buffers[id.index()]; }
   const Buffer& buffer(BufferId id) const { return schedule_.buffers[id.index()]; }
@@ -172,17 +192,6 @@ class Overlapper {
     });
   }
 
-  void count_accesses() {
-    n_accesses_.assign(schedule_.buffers.size(), 0);
-    for_each_view(std::as_const(schedule_.instructions),
-                  [&](const View& view, bool) { ++n_accesses_[view.buffer.index()]; });
-    is_result_.assign(schedule_.buffers.size(), false);
-    for (const View& view : schedule_.outputs) {
-      ++n_accesses_[view.buffer.index()];
-      is_result_[view.buffer.index()] = true;
-    }
-  }
-
   // ---- lists ----
 
   void process(Instructions& list, const Loop* loop, Instructions& before, Instructions& after) {
@@ -195,11 +204,16 @@ class Overlapper {
         for (Instruction& i : pre) add(items, std::move(i));
         add(items, std::move(instruction));
         for (Instruction& i : post) add(items, std::move(i));
-      } else if (instruction.branch()) {
+        continue;
+      }
+      if (instruction.branch()) {
         for (Instructions& alternative : branch_of(instruction).alternatives)
           process_alone(alternative);
         add(items, std::move(instruction));
-      } else if (is_cut(*instruction.kernel())) {
+        continue;
+      }
+      const NumberedMoves::Described& described = *numbered_.in_order[n_seen_++];
+      if (is_cut(*instruction.kernel(), described)) {
         const Kernel& whole = *instruction.kernel();
         for (const auto* halves : {&numbered_.starts, &numbered_.dones}) {
           Instruction half = (*halves)[static_cast<size_t>(whole.transfer)];
@@ -208,7 +222,7 @@ class Overlapper {
           add(items, std::move(half));
         }
       } else {
-        add(items, std::move(instruction));
+        add(items, std::move(instruction), described);
       }
     }
     loop_ = loop && loop->trip_count > 1 ? loop : nullptr;
@@ -226,6 +240,18 @@ class Overlapper {
     process(list, nullptr, before, after);
   }
 
+  static void add(Items& items, Instruction instruction,
+                  const NumberedMoves::Described& described) {
+    Item item;
+    item.instruction = std::move(instruction);
+    describe(item, described);
+    items.add(std::move(item));
+  }
+  static void describe(Item& item, const NumberedMoves::Described& described) {
+    item.stream = described.stream;
+    item.lane = described.lane;
+    item.accesses = Accesses(described.accesses);
+  }
   void add(Items& items, Instruction instruction) {
     Item item;
     item.instruction = std::move(instruction);
@@ -238,9 +264,7 @@ class Overlapper {
     item.moves = {};
     if (const Kernel* kernel = item.instruction.kernel()) {
       if (const auto known = numbered_.described.find(kernel); known != numbered_.described.end() && !in) {
-        item.stream = known->second.stream;
-        item.lane = known->second.lane;
-        item.accesses = Accesses(known->second.accesses);
+        describe(item, known->second);
         return;
       }
       item.stream = stream_of(*kernel, schedule_.buffers);
@@ -299,7 +323,7 @@ class Overlapper {
     };
     const BufferId first = first_of(a);
     return first == first_of(b) &&
-           (buffer(first).role != BufferRole::kInput || is_result_[first.index()]);
+           (buffer(first).role != BufferRole::kInput || numbered_.is_result[first.index()]);
   }
   // Whether each iteration of the loop around has a place of its own for the buffer.
   bool has_slot_per_iteration(BufferId id) const { return loop_ && stow::has_slot_per_iteration(buffer(id), loop_->id); }
@@ -330,7 +354,7 @@ class Overlapper {
       const Buffer& candidate = schedule_.buffers[b];
       if (candidate.role == BufferRole::kTemporary && !candidate.separate && candidate.slots == 1 &&
           candidate.parts.size() == 1 && !candidate.apart && begins[b] &&
-          n - dones[b] == n_accesses_[b])
+          n - dones[b] == numbered_.n_accesses[b])
         ringable_.insert(b);
     }
   }
@@ -1061,8 +1085,7 @@ class Overlapper {
   const OvertakingBytes most_may_;
   OvertakingBytes overtook_, most_overtook_;  // in this list, and in any
   mutable int64_t work_ = 0;
-  std::vector<bool> is_result_;     // of each buffer
-  std::vector<int> n_accesses_;     // of each buffer, before any move was split
+  size_t n_seen_ = 0;               // kernels of the schedule, in order
   const Loop* loop_ = nullptr;      // around the list being worked on, where it can be wrapped
   std::set<size_t> ringable_;
   RingSlots rings_;
@@ -1088,9 +1111,9 @@ TransferTrials::TransferTrials(const Schedule& schedule)
     : numbered_(std::make_unique<const NumberedMoves>(schedule)) {}
 TransferTrials::TransferTrials(TransferTrials&&) noexcept = default;
 TransferTrials::~TransferTrials() = default;
-Overlapped TransferTrials::run(const std::vector<int>& ahead,
-                               const OvertakingBytes& may_overtake) const {
-  return Overlapper(*numbered_, ahead, may_overtake).run();
+Overlapped TransferTrials::run(const std::vector<int>& ahead, const OvertakingBytes& may_overtake,
+                               Schedule memory) const {
+  return Overlapper(*numbered_, ahead, may_overtake, std::move(memory)).run();
 }
 
 }  // namespace stow

@@ -52,7 +52,9 @@ class TransferTrials {
   explicit TransferTrials(const Schedule& schedule);
   TransferTrials(TransferTrials&&) noexcept;
   ~TransferTrials();
-  Overlapped run(const std::vector<int>& ahead, const OvertakingBytes& may_overtake = {}) const;
+  /// The result takes the memory of a schedule that is not needed any more, as of another trial.
+  Overlapped run(const std::vector<int>& ahead, const OvertakingBytes& may_overtake = {},
+                 Schedule memory = {}) const;
 
  private:
   std::unique_ptr<const struct NumberedMoves> numbered_;

@@ -52,12 +52,14 @@ bool is_placed(const Buffer& buffer) {
 class Walker {
  public:
   explicit Walker(const Schedule& schedule) : schedule_(schedule) {
-    lives_.resize(schedule.buffers.size());
-    for (size_t b = 0; b < lives_.size(); ++b) lives_[b].resize(n_lives(schedule.buffers[b]));
+    first_life_.reserve(schedule.buffers.size() + 1);
+    for (const Buffer& buffer : schedule.buffers)
+      first_life_.push_back(first_life_.back() + n_lives(buffer));
+    lives_.resize(first_life_.back());
     iteration_.resize(schedule.n_loops);
     sampled_.resize(schedule.n_loops);
     has_slot_per_iteration_.resize(schedule.n_loops);
-    for (size_t b = 0; b < lives_.size(); ++b) {
+    for (size_t b = 0; b < schedule.buffers.size(); ++b) {
       const Buffer& buffer = schedule.buffers[b];
       result_.first.push_back(result_.owner.size());
       result_.owner.insert(result_.owner.end(),
@@ -77,10 +79,10 @@ class Walker {
   Lifetimes run() {
     walk(schedule_.instructions, 1);
     const int64_t end = static_cast<int64_t>(result_.at.size()) + 1;
-    for (size_t b = 0; b < lives_.size(); ++b) {
+    for (size_t b = 0; b < schedule_.buffers.size(); ++b) {
       const Buffer& buffer = schedule_.buffers[b];
-      for (size_t s = 0; s < lives_[b].size(); ++s) {
-        Life& life = lives_[b][s];
+      for (size_t s = 0; s < n_lives(b); ++s) {
+        Life& life = life_of(b, s);
         // What is returned lives to the end; what was never written has no life.
         if (life.open && buffer.role == BufferRole::kOutput) life.end = end;
         close(b, s);
@@ -102,6 +104,9 @@ class Walker {
       place = at_place;
     }
   };
+
+  size_t n_lives(size_t buffer) const { return first_life_[buffer + 1] - first_life_[buffer]; }
+  Life& life_of(size_t buffer, size_t piece) { return lives_[first_life_[buffer] + piece]; }
 
   void walk(const std::vector<Instruction>& body, int64_t repeats, int64_t iteration = 0) {
     for (const Instruction& instruction : body) {
@@ -168,10 +173,10 @@ class Walker {
     for (const View& view : branch.results) touch(view, start, view.begins);
     const std::set<size_t>& held = held_by(branch);
     for (size_t b : held)
-      for (Life& life : lives_[b]) ++life.held;
+      for (size_t s = 0; s < n_lives(b); ++s) ++life_of(b, s).held;
     for (const auto& alternative : branch.alternatives) walk(alternative, repeats);
     for (size_t b : held)
-      for (Life& life : lives_[b]) --life.held;
+      for (size_t s = 0; s < n_lives(b); ++s) --life_of(b, s).held;
     for (const View& view : branch.results) touch(view, last_instant(), false);
   }
 
@@ -221,7 +226,7 @@ class Walker {
     for (const View& view : kernel.outputs) touch(view, now, view.begins);
     if (kernel.phase != MovePhase::kWhole) hold(kernel, kernel.phase == MovePhase::kStart ? 1 : -1);
     if (kernel.scratch.valid()) {
-      Life& life = lives_[kernel.scratch.index()][0];
+      Life& life = life_of(kernel.scratch.index(), 0);
       const bool shared = kernel.phase != MovePhase::kWhole;  // by all moves of a stream
       if (life.open && !shared) close(kernel.scratch.index(), 0);
       if (!life.open) life.start(now, schedule_.buffers[kernel.scratch.index()].place(iteration_, 0));
@@ -236,7 +241,7 @@ class Walker {
     for (const std::vector<View>* views : {&move.inputs, &move.outputs})
       for (const View& view : *views)
         for_each_piece(view, [&](size_t b, size_t piece, bool sampled) {
-          int& moving = lives_[b][piece].moving;
+          int& moving = life_of(b, piece).moving;
           if (!sampled) moving = std::max(moving + by, 0);
         });
   }
@@ -269,7 +274,8 @@ class Walker {
     const size_t b = view.buffer.index();
     const Buffer& buffer = schedule_.buffers[b];
     if (!is_placed(buffer) || view.elems() == 0) return;
-    if (lives_[b].size() == 1) {
+    const size_t n_pieces = n_lives(b);
+    if (n_pieces == 1) {
       visit(b, 0, is_one_life(buffer));
       return;
     }
@@ -290,7 +296,7 @@ class Walker {
         (stride < 0 ? low : high) += (view.dims[d] - 1) * stride;
     }
     if (sampled) {
-      for (size_t piece = 0; piece < lives_[b].size(); ++piece) visit(b, piece, true);
+      for (size_t piece = 0; piece < n_pieces; ++piece) visit(b, piece, true);
       return;
     }
     int64_t n = 1;
@@ -303,7 +309,7 @@ class Walker {
       }
       const int64_t begin = low + shift, end = high + shift;
       STOW_CHECK(begin >= 0 && end <= buffer.bytes, "a window reaches out of its buffer");
-      for (size_t piece = piece_at(buffer, begin); piece < lives_[b].size(); ++piece) {
+      for (size_t piece = piece_at(buffer, begin); piece < n_pieces; ++piece) {
         if (piece_begin(buffer, piece) >= end) break;
         visit(b, piece, false);
       }
@@ -339,7 +345,7 @@ class Walker {
   }
 
   void touch_piece(size_t b, size_t piece, int64_t now, bool begins, bool sampled) {
-    Life& life = lives_[b][piece];
+    Life& life = life_of(b, piece);
     const Buffer& buffer = schedule_.buffers[b];
     const int64_t place = buffer.place(iteration_, 0);
     begins &= piece_end(buffer, piece) - piece_begin(buffer, piece) <= bit_bytes_ && life.held == 0 &&
@@ -352,7 +358,7 @@ class Walker {
   }
 
   void close(size_t b, size_t piece) {
-    Life& life = lives_[b][piece];
+    Life& life = life_of(b, piece);
     if (!life.open) return;
     life.open = false;
     const Buffer& buffer = schedule_.buffers[b];
@@ -371,7 +377,8 @@ class Walker {
   }
 
   const Schedule& schedule_;
-  std::vector<std::vector<Life>> lives_;
+  std::vector<size_t> first_life_ = {0};  // of each buffer, and the end
+  std::vector<Life> lives_;
   std::vector<int64_t> iteration_;
   std::vector<bool> sampled_;
   std::map<const Branch*, std::set<size_t>> held_by_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -14,11 +15,13 @@ namespace {
 // For each order; the best is packed again with all effort.
 constexpr PackEffort kTrialEffort = {.work = 200'000};
 
+// Bytes of the device that decide nothing between layouts.
+constexpr int64_t kLittle = 64 << 10;
+
 // True if `a` is the better layout. A little less of the device is no reason to hold a donated
 // array elsewhere twice.
 bool is_better(const MemoryAnalysis& a, const MemoryAnalysis& b,
                const Device::Capacities& capacities) {
-  constexpr int64_t kLittle = 64 << 10;
   const int64_t short_a = shortfall(a, capacities), short_b = shortfall(b, capacities);
   if (short_a != short_b) return short_a < short_b;
   const int64_t less = b.device().total_bytes - a.device().total_bytes;
@@ -67,6 +70,26 @@ int64_t OrderedGraph::least_device_bytes() const {
   return least;
 }
 
+std::vector<std::optional<MemoryPlan>> OrderedGraph::trial_plans(
+    const Device::Capacities& capacities) const {
+  std::vector<std::optional<MemoryPlan>> plans(schedules_.size());
+  std::vector<size_t> by_bound(schedules_.size());
+  std::iota(by_bound.begin(), by_bound.end(), size_t{0});
+  std::stable_sort(by_bound.begin(), by_bound.end(), [&](size_t a, size_t b) {
+    return bounds_[a].bytes[0] < bounds_[b].bytes[0];
+  });
+  std::optional<int64_t> least;  // of those that fit
+  for (const size_t s : by_bound) {
+    // Twice as much as decides nothing: it loses to that one whatever stands between them.
+    if (least && bounds_[s].bytes[0] > *least + 2 * kLittle) break;
+    plans[s] = options_.reuse ? make_plan(schedules_[s], kTrialEffort) : make_plan_apart(schedules_[s]);
+    const MemoryAnalysis& analysis = plans[s]->analysis;
+    if (shortfall(analysis, capacities) == 0)
+      least = std::min(least.value_or(analysis.device().total_bytes), analysis.device().total_bytes);
+  }
+  return plans;
+}
+
 Planned OrderedGraph::lay_out(const Device::Capacities& capacities, LowerOptions& lowering) && {
   std::optional<Planned> best;
   LowerOptions trial = options_;
@@ -81,11 +104,11 @@ Planned OrderedGraph::lay_out(const Device::Capacities& capacities, LowerOptions
     MemoryPlan plan = make_plan(schedule, kFinalEffort);
     keep_if_better(std::move(schedule), std::move(plan));
   };
-  for (size_t s = 0; s < schedules_.size(); ++s) {
+  std::vector<std::optional<MemoryPlan>> plans = trial_plans(capacities);
+  for (size_t s = 0; s < plans.size(); ++s) {
+    if (!plans[s]) continue;
     trial.order = static_cast<OrderStrategy>(s);
-    MemoryPlan plan =
-        trial.reuse ? make_plan(schedules_[s], kTrialEffort) : make_plan_apart(schedules_[s]);
-    keep_if_better(std::move(schedules_[s]), std::move(plan));
+    keep_if_better(std::move(schedules_[s]), std::move(*plans[s]));
   }
   if (!options_.reuse) return std::move(*best);
   if (gap(best->plan) > 0) {

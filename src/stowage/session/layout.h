@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <optional>
 #include <vector>
 
 #include "stowage/base/inside.h"
@@ -36,14 +37,17 @@ class OrderedGraph {
   int64_t least_device_bytes() const;
   /// The graph that is lowered.
   const Graph& graph() const { return graph_; }
-  /// The first order's.
-  const Schedule& schedule() const { return schedules_[0]; }
+  /// One an order.
+  const std::vector<Schedule>& schedules() const { return schedules_; }
 
   /// The best layout: one that fits, or falls short by least; then one that takes less of the
   /// device. `lowering` becomes the options that gave it.
   Planned lay_out(const Device::Capacities& capacities, LowerOptions& lowering) &&;
 
  private:
+  /// Quick layouts by order; none of an order whose bound lies far above a layout that fits.
+  std::vector<std::optional<MemoryPlan>> trial_plans(const Device::Capacities& capacities) const;
+
   Graph graph_;
   LowerOptions options_;
   std::vector<Schedule> schedules_;  // by order

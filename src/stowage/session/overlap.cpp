@@ -6,7 +6,9 @@
 #include <functional>
 #include <future>
 #include <limits>
+#include <map>
 #include <optional>
+#include <tuple>
 #include <utility>
 
 #include "stowage/passes/transfers.h"
@@ -21,6 +23,8 @@ constexpr int kMaxRefinements = 3;
 constexpr size_t kMaxChoices = 4;
 // So far ahead moves run wherever there is room; further only where that hides more.
 constexpr int kCheap = 21;
+// Of what was reached, the least that is given up where a smaller part changes nothing.
+constexpr int64_t kRepeatedParts = 4096;
 // What is slower by less is not worth another search.
 constexpr double kAsWell = 1.02;
 // By slowness(): at this there is little left to hide.
@@ -108,6 +112,29 @@ struct Choice {
   }
 };
 
+// The maximum of any range of a list, in the logarithm of its length.
+class RangeMaximum {
+ public:
+  explicit RangeMaximum(const std::vector<int64_t>& list) : n_(list.size()), tree_(2 * n_) {
+    std::copy(list.begin(), list.end(), tree_.begin() + static_cast<std::ptrdiff_t>(n_));
+    for (size_t i = n_; i-- > 1;) tree_[i] = std::max(tree_[2 * i], tree_[2 * i + 1]);
+  }
+  int64_t of_all() const { return of(0, n_); }
+  /// Of [begin, end), which is not empty.
+  int64_t of(size_t begin, size_t end) const {
+    int64_t most = std::numeric_limits<int64_t>::min();
+    for (begin += n_, end += n_; begin < end; begin /= 2, end /= 2) {
+      if (begin % 2 == 1) most = std::max(most, tree_[begin++]);
+      if (end % 2 == 1) most = std::max(most, tree_[--end]);
+    }
+    return most;
+  }
+
+ private:
+  size_t n_;
+  std::vector<int64_t> tree_;
+};
+
 class Chooser {
  public:
   Chooser(const Schedule& schedule, size_t n_moves, int most, const OverlapLimits& bounds)
@@ -134,7 +161,7 @@ class Chooser {
     }
     for (size_t kind = 0; kind < limits_.size(); ++kind)
       if (limits_[kind] < least_[kind])
-        return {{ahead_, overtaking_, reached_, slowness(schedule())}};
+        return {{ahead_, overtaking_, reached_, slowness(trial())}};
     std::vector<Choice> choices;
     for (int from = 0, to = more(0, most_); from < most_; from = to, to = more(to, most_)) {
       if (to > kCheap && (work_ > bounds_.work || is_spent())) {
@@ -169,30 +196,76 @@ class Chooser {
   }
 
  private:
+  // Numbers of moves that are kept: about 50 MB.
+  static constexpr size_t kMostKnown = 2'000'000;
+  // The properties of the schedule of one choice, those that were asked for. Attempts differ in what may
+  // live at a time alone and meet most choices again.
+  struct Trial {
+    OvertakingBytes overtook;
+    int64_t work = 0;
+    std::optional<PeakBound> bound;
+    std::optional<double> slowness;
+    std::vector<BytesByKind> beside_moves;  // see most_beside_moves
+  };
+  using Key = std::tuple<std::vector<int>, int64_t, int64_t>;
+  Key key() const { return {ahead_, overtaking_.early, overtaking_.late}; }
+
   // True if later attempts do not try all that earlier ones did.
   bool is_spent() const { return total_ >= bounds_.instants; }
-  Overlapped overlapped() {
-    Overlapped made = trials_.run(ahead_, overtaking_);
-    work_ += made.work;
+  // The trial of what is chosen now. A known one counts as work as well: the bounds mean the same choices
+  // whether trials are kept or not.
+  Trial& trial() {
+    if (known_.size() * ahead_.size() > kMostKnown) {
+      known_.clear();
+      last_.of = fitting_.of = nullptr;
+    }
+    const auto [at, is_new] = known_.try_emplace(key());
+    if (is_new) make(at->second);
+    work_ += at->second.work;
     total_ += n_instants_;
-    return made;
+    return at->second;
   }
-  Schedule schedule() { return overlapped().schedule; }
-
-  double slowness(const Schedule& schedule) const { return stow::slowness(schedule, devices_); }
+  void make(Trial& trial) {
+    Overlapped overlapped = trials_.run(ahead_, overtaking_, std::move(last_.schedule));
+    trial.overtook = overlapped.overtook;
+    trial.work = overlapped.work;
+    last_ = {std::move(overlapped.schedule), &trial};
+  }
+  // The schedule of a trial, which is that of what is chosen now.
+  const Schedule& schedule_of(Trial& trial) {
+    if (fitting_.of == &trial) return fitting_.schedule;
+    if (last_.of != &trial) make(trial);
+    return last_.schedule;
+  }
+  const PeakBound& bound_of(Trial& trial) {
+    if (!trial.bound) trial.bound = peak_bound(schedule_of(trial));
+    return *trial.bound;
+  }
+  double slowness(Trial& trial) {
+    if (!trial.slowness) trial.slowness = stow::slowness(schedule_of(trial), devices_);
+    return *trial.slowness;
+  }
+  // The most bytes that overtake where any may; as many have the same schedule.
+  int64_t most_overtaking(int64_t OvertakingBytes::*bytes) {
+    overtaking_.*bytes = std::numeric_limits<int64_t>::max();
+    const Trial all = trial();
+    const bool is_made = last_.of == &known_.at(key());
+    overtaking_.*bytes = all.overtook.*bytes;
+    const auto [at, is_new] = known_.try_emplace(key(), all);
+    if (is_new && is_made) last_.of = &at->second;
+    return all.overtook.*bytes;
+  }
 
   // Too much ahead of what comes later keeps that waiting: nothing, all that can, or a part of it.
   double overtake() {
-    constexpr int64_t kAll = std::numeric_limits<int64_t>::max();
-    double least = slowness(schedule());
+    double least = slowness(trial());
     for (int64_t OvertakingBytes::*bytes : {&OvertakingBytes::early, &OvertakingBytes::late}) {
-      overtaking_.*bytes = kAll;
-      const int64_t most = overlapped().overtook.*bytes;
+      const int64_t most = most_overtaking(bytes);
       int64_t best = 0;
       for (int eighths = most > 0 ? 8 : 0; eighths > 0; eighths /= 2) {
         overtaking_.*bytes = most * eighths / 8;
-        const Schedule trial = schedule();
-        if (const double slow = slowness(trial); slow < least && fits(trial)) {
+        Trial& tried = trial();
+        if (const double slow = slowness(tried); slow < least && fits(tried)) {
           least = slow;
           best = overtaking_.*bytes;
         }
@@ -204,24 +277,21 @@ class Chooser {
 
   // True where moves were lowered: those under way at an instant when more lives than may.
   bool lower() {
-    const Schedule trial = schedule();
-    const Lifetimes lifetimes = compute_lifetimes(trial);
-    const size_t n = lifetimes.at.size();
-    ++n_trials_;
-    spent_ += static_cast<int64_t>(n);
-    reached_ = bytes_beside_arena(trial);
-    std::vector<bool> over(n, false);
+    Trial& tried = trial();
+    if (!tried.bound || (!is_within_limits(*tried.bound) && tried.beside_moves.empty()))
+      most_beside_moves(tried);
+    count(*tried.bound);
+    reached_ = tried.bound->bytes;
+    if (is_within_limits(*tried.bound)) return false;
     bool beyond = false;  // even what stays without any overlap
-    for (size_t kind = 0; kind < limits_.size(); ++kind) {
-      const std::vector<int64_t> live = live_bytes(trial, lifetimes, static_cast<MemoryKind>(kind));
-      const int64_t room = limits_[kind] - reached_[kind];
-      for (size_t t = 0; t < n; ++t)
-        if (live[t] > room) over[t] = true;
-      reached_[kind] += *std::max_element(live.begin(), live.end());
+    for (size_t kind = 0; kind < limits_.size(); ++kind)
       beyond = beyond || reached_[kind] > std::max(limits_[kind], least_[kind]);
-    }
-    std::vector<bool> lowered = under_way(lifetimes, over);
-    if (std::none_of(lowered.begin(), lowered.end(), std::identity())) {
+    std::vector<bool> lowered(ahead_.size(), false);
+    bool any_under_way = false;
+    for (size_t m = 0; m < lowered.size(); ++m)
+      for (size_t kind = 0; kind < limits_.size(); ++kind)
+        if (tried.beside_moves[m][kind] > limits_[kind]) any_under_way = lowered[m] = true;
+    if (!any_under_way) {
       if (!beyond) return false;
       lowered.assign(lowered.size(), true);  // what moves share, as a bounce buffer
     }
@@ -236,11 +306,31 @@ class Chooser {
     return any;
   }
 
-  // The moves that are under way at any of these instants.
-  std::vector<bool> under_way(const Lifetimes& lifetimes, const std::vector<bool>& at) const {
-    std::vector<int64_t> n_before = {0};
-    for (bool marked : at) n_before.push_back(n_before.back() + marked);
-    std::vector<bool> found(ahead_.size(), false);
+  // Of each move the most bytes that live while it is under way, by kind; 0 where it never is. With them
+  // the bound.
+  void most_beside_moves(Trial& trial) {
+    const Schedule& schedule = schedule_of(trial);
+    const Lifetimes lifetimes = compute_lifetimes(schedule);
+    const BytesByKind beside = bytes_beside_arena(schedule);
+    trial.bound = PeakBound{beside, static_cast<int64_t>(lifetimes.at.size())};
+    trial.beside_moves.assign(ahead_.size(), BytesByKind{});
+    const std::vector<UnderWay> all = under_way(lifetimes);
+    for (size_t kind = 0; kind < beside.size(); ++kind) {
+      const RangeMaximum live(live_bytes(schedule, lifetimes, static_cast<MemoryKind>(kind)));
+      trial.bound->bytes[kind] += live.of_all();
+      for (const UnderWay& u : all) {
+        int64_t& most = trial.beside_moves[u.move][kind];
+        most = std::max(most, beside[kind] + live.of(u.begin, u.end));
+      }
+    }
+  }
+
+  // A run of a move: the instants from its start to its done, half-open.
+  struct UnderWay {
+    size_t move, begin, end;
+  };
+  std::vector<UnderWay> under_way(const Lifetimes& lifetimes) const {
+    std::vector<UnderWay> found;
     std::vector<std::deque<size_t>> started(ahead_.size());
     for (size_t t = 0; t < lifetimes.at.size(); ++t) {
       const Kernel& kernel = *lifetimes.at[t];
@@ -249,7 +339,7 @@ class Chooser {
       if (kernel.phase == MovePhase::kStart) {
         started[move].push_back(t);
       } else if (!started[move].empty()) {  // of a loop walked in part some are missing
-        if (n_before[t + 1] > n_before[started[move].front()]) found[move] = true;
+        found.push_back({move, started[move].front(), t + 1});
         started[move].pop_front();
       }
     }
@@ -273,7 +363,7 @@ class Chooser {
     if (n_trials_ >= bounds_.trials) return;
     const std::vector<int> before = ahead_;
     for (size_t m : moves) ahead_[m] = ahead;
-    if (fits(schedule())) return;
+    if (fits(trial())) return;
     ahead_ = before;
     if (moves.size() == 1) return;
     const auto middle = moves.begin() + static_cast<std::ptrdiff_t>(moves.size() / 2);
@@ -282,14 +372,22 @@ class Chooser {
   }
 
   // By the largest live sums, which a layout nearly reaches.
-  bool fits(const Schedule& trial) {
-    ++n_trials_;
-    const PeakBound bound = peak_bound(trial);
-    spent_ += bound.n_instants;
+  bool fits(Trial& trial) {
+    const PeakBound& bound = bound_of(trial);
+    count(bound);
+    if (!is_within_limits(bound)) return false;
+    reached_ = bound.bytes;
+    if (last_.of == &trial) std::swap(last_, fitting_);  // it will be asked for again
+    return true;
+  }
+  bool is_within_limits(const PeakBound& bound) const {
     for (size_t kind = 0; kind < limits_.size(); ++kind)
       if (bound.bytes[kind] > limits_[kind]) return false;
-    reached_ = bound.bytes;
     return true;
+  }
+  void count(const PeakBound& bound) {
+    ++n_trials_;
+    spent_ += bound.n_instants;
   }
 
   const TransferTrials trials_;
@@ -306,6 +404,13 @@ class Chooser {
   int64_t spent_ = 0, work_ = 0;
   int64_t total_ = 0;  // instants of all trials of all attempts
   bool is_cut_ = false;
+  std::map<Key, Trial> known_;
+  // Two schedules that are kept: the last that was made and the last that fitted.
+  struct Made {
+    Schedule schedule;
+    const Trial* of = nullptr;
+  };
+  Made last_, fitting_;
 };
 
 // A layout, and what it takes beyond the bytes that are under way: gaps between them.
@@ -356,7 +461,7 @@ Device::Capacities between(const Device::Capacities& a, const Device::Capacities
 std::optional<Fit> best_fit(const Schedule& schedule, int ahead, const Device::Capacities& limits,
                             const MemoryAnalysis& plain, size_t max_choices,
                             const std::function<Schedule()>& apart, int threads,
-                            const OverlapLimits& bounds, bool& gave_up) {
+                            const OverlapLimits& bounds, const IsWorthIt& is_worth_it, bool& gave_up) {
   Chooser chooser(schedule, count_moves(schedule), ahead, bounds);
   std::optional<Fit> best, best_apart;
   // The search with iterations apart, beside the rest of this one where threads allow; and how slow
@@ -374,6 +479,7 @@ std::optional<Fit> best_fit(const Schedule& schedule, int ahead, const Device::C
   Device::Capacities asked = limits;
   std::optional<Device::Capacities> fitted, refused;
   std::optional<Choice> laid;  // the last that fitted
+  std::vector<Choice> refused_choices;  // the last that did not fit
   int n_refined = 0, attempt = 0;
   for (; attempt < bounds.layouts; ++attempt) {
     if (apart_is_enough(false)) return best_apart;
@@ -397,8 +503,25 @@ std::optional<Fit> best_fit(const Schedule& schedule, int ahead, const Device::C
       reached[kind] = std::min(asked[kind], choices[0].reached[kind]);
     std::optional<Device::Capacities> least_over;
     bool is_good = false;
-    const size_t n_choices = std::min(choices.size(), max_choices);
-    for (size_t c = 0; c < n_choices && !is_good; ++c) {
+    choices.resize(std::min(choices.size(), max_choices), choices[0]);
+    if (attempt == 0 && is_worth_it &&
+        std::none_of(choices.begin(), choices.end(),
+                     [&](const Choice& c) { return is_worth_it(chooser.schedule(c)); }))
+      return std::nullopt;
+    // They were laid out with all effort, and did not fit: less by so little made no difference.
+    if (attempt > 1 &&
+        std::equal(choices.begin(), choices.end(), refused_choices.begin(), refused_choices.end(),
+                   [](const Choice& a, const Choice& b) { return a.moves_as(b); })) {
+      refused = reached;
+      if (best && ++n_refined > kMaxRefinements) break;
+      asked = reached;
+      if (fitted)
+        asked = between(*fitted, reached);
+      else
+        asked[0] -= (reached[0] / kRepeatedParts) << attempt;
+      continue;
+    }
+    for (size_t c = 0; c < choices.size() && !is_good; ++c) {
       Fit fit = laid_out(chooser.schedule(choices[c]), choices[c].slowness, plain, attempt == 0,
                          apart || c > 0 ? std::nullopt : std::optional(limits[0]));
       bool fits = true;
@@ -416,7 +539,7 @@ std::optional<Fit> best_fit(const Schedule& schedule, int ahead, const Device::C
         slowness_here = choices[c].slowness;
         search_apart = std::async(threads > 1 ? std::launch::async : std::launch::deferred, [&] {
           bool gave_up_apart = false;
-          return best_fit(apart(), ahead, limits, plain, 1, {}, 1, bounds, gave_up_apart);
+          return best_fit(apart(), ahead, limits, plain, 1, {}, 1, bounds, {}, gave_up_apart);
         });
         if (apart_is_enough(threads <= 1)) return best_apart;
       }
@@ -427,7 +550,10 @@ std::optional<Fit> best_fit(const Schedule& schedule, int ahead, const Device::C
       if (const int64_t over = (*least_over)[kind]; over > 0)
         tighter[kind] = reached[kind] - (over << attempt);
     (is_good ? fitted : refused) = is_good ? asked : reached;
-    if (is_good) laid = choices[0];
+    if (is_good)
+      laid = choices[0];
+    else
+      refused_choices = choices;
     if ((is_good && !refused) || (best && ++n_refined > kMaxRefinements)) break;
     asked = fitted && refused ? between(*fitted, *refused) : tighter;
   }
@@ -483,7 +609,7 @@ Schedule with_few_ahead(const Schedule& schedule, const Device::Capacities& capa
 
 Planned overlap(Planned planned, int ahead, const Device::Capacities& capacities,
                 const std::function<Schedule()>& apart, int threads,
-                const OverlapLimits& bounds) {
+                const OverlapLimits& bounds, const IsWorthIt& is_worth_it) {
   if (ahead <= 0 || count_moves(planned.schedule) == 0) return planned;
   const MemoryAnalysis& plain = planned.plan.analysis;
   Device::Capacities limits = capacities;
@@ -494,7 +620,7 @@ Planned overlap(Planned planned, int ahead, const Device::Capacities& capacities
   }
   bool gave_up = false;
   std::optional<Fit> best = best_fit(planned.schedule, ahead, limits, plain, kMaxChoices, apart, threads,
-                                     bounds, gave_up);
+                                     bounds, is_worth_it, gave_up);
   if (best) return std::move(best->planned);
   if (gave_up)
     planned.plan.analysis.limits.push_back(fmt::format(

@@ -53,9 +53,12 @@ Schedule with_few_ahead(const Schedule& schedule, const Device::Capacities& capa
 /// within the plan's own total there. A plan over a capacity is returned as it is. `apart` makes
 /// the schedule whose loops have each iteration laid out by itself, for where what crosses
 /// iterations leaves gaps; empty where there is none; it may be called by another thread, if there
-/// may be several. A bound that took effect is a sentence in the plan's `limits`.
+/// may be several. The plan is returned as it is, too, if `is_worth_it` is given and false of the first
+/// schedules that are chosen: layouts that are tried after them take nearly the same time. A bound that took
+/// effect is a sentence in the plan's `limits`.
+using IsWorthIt = std::function<bool(const Schedule&)>;
 Planned overlap(Planned planned, int ahead, const Device::Capacities& capacities,
                 const std::function<Schedule()>& apart = {}, int threads = 1,
-                const OverlapLimits& bounds = {});
+                const OverlapLimits& bounds = {}, const IsWorthIt& is_worth_it = {});
 
 }  // namespace stow

@@ -14,6 +14,7 @@
 #include "stowage/ops/verify.h"
 #include "stowage/passes/gather_blocks.h"
 #include "stowage/passes/keep_resident.h"
+#include "stowage/passes/kept_orders.h"
 #include "stowage/passes/repeat_work.h"
 #include "stowage/passes/sink_into_scans.h"
 #include "stowage/passes/slice_work.h"
@@ -37,6 +38,8 @@ constexpr int64_t kLargeTile = 64 << 20;
 constexpr double kWorthTargets = 1.25;
 // A plan that is faster by less is no other.
 constexpr double kFaster = 0.9999;
+// The first schedule that a search for moves ahead comes to is hardly slower than its last.
+constexpr double kFirstChoice = 1.01;
 // Of the moved bytes; where no more is waited for, updates need not stand elsewhere.
 constexpr double kNegligibleShare = 0.01;
 // What is to leave stays only where much is won, as memory is given up for it; it is tried in so
@@ -278,12 +281,26 @@ class PlanSearch {
       if (!fits()) too_large_.push_back({updates, std::move(tiled), least});
       return;
     }
-    if (fits() && may_hide(*best_) && times_->bound(ordered.schedule()) > kFaster * best_->time)
-      return;  // however its moves are hidden
-    keep_if_better(score({updates, std::move(tiled), plan(std::move(ordered))}));
+    double most_time = std::numeric_limits<double>::infinity();
+    if (fits() && may_hide(*best_)) {
+      most_time = kFaster * best_->time;
+      if (least_time(ordered) > most_time) return;
+    }
+    keep_if_better(score({updates, std::move(tiled), plan(std::move(ordered), most_time)}));
   }
 
-  Planned plan(OrderedGraph ordered) {
+  // Of a step, whatever its moves run beside; where they run beside nothing, that time.
+  double least_time(const OrderedGraph& ordered) const {
+    if (options_.transfers_ahead > 0) return times_->bound(ordered.schedules()[0]);
+    double least = std::numeric_limits<double>::infinity();
+    for (const Schedule& schedule : ordered.schedules())
+      least = std::min(least, times_->step(schedule));
+    return least;
+  }
+
+  // Its moves run ahead unless a step takes longer than `most_time` even so, by far.
+  Planned plan(OrderedGraph ordered,
+               double most_time = std::numeric_limits<double>::infinity()) {
     LowerOptions lowering = lowering_;
     const Graph lowered = ordered.graph();
     Planned planned = std::move(ordered).lay_out(capacities_, lowering);
@@ -296,8 +313,13 @@ class PlanSearch {
         each.iterations_apart = true;
         return lower(lowered, each);
       };
+    IsWorthIt is_worth_it;
+    if (times_ && most_time < std::numeric_limits<double>::infinity())
+      is_worth_it = [&, most_time](const Schedule& schedule) {
+        return times_->step(schedule) <= kFirstChoice * most_time;
+      };
     return overlap(std::move(planned), options_.transfers_ahead, capacities_, apart, threads_,
-                   limits_.overlap);
+                   limits_.overlap, is_worth_it);
   }
 
   Scored score(FoundPlan found) {
@@ -350,7 +372,7 @@ class PlanSearch {
       last = kept.graph;
       OrderedGraph ordered(kept.graph, lowering_);
       if (ordered.least_shortfall(capacities_) > 0) return false;
-      Planned planned = plan(std::move(ordered));
+      Planned planned = plan(std::move(ordered), kMuchFaster * best_->time);
       planned.plan.analysis.kept_bytes = kept.bytes;
       Scored other = score({updates, std::move(kept.graph), std::move(planned)});
       if (other.shortfall > 0) return false;
@@ -363,6 +385,7 @@ class PlanSearch {
     if (best && best->time < kMuchFaster * best_->time) best_ = std::move(best);
   }
 
+  const KeptOrders orders_;
   const CompileOptions& options_;
   const Device::Capacities& capacities_;
   const int threads_;

@@ -1,0 +1,53 @@
+// Orders that are kept are those that would be found anew.
+#include <gtest/gtest.h>
+
+#include "stowage/autodiff/flatten.h"
+#include "stowage/base/inside.h"
+#include "stowage/ir/schedule_printer.h"
+#include "stowage/passes/dead_code.h"
+#include "stowage/passes/kept_orders.h"
+#include "stowage/passes/lower.h"
+#include "stowage/passes/residuals.h"
+#include "stowage/passes/simplify.h"
+#include "stowage/stowage.h"
+
+namespace stow {
+namespace {
+
+// Two products of columns with rows, each reduced to a few columns. The one that gives back more goes first.
+Graph two_products(int64_t n, int64_t n_kept, int64_t m, int64_t m_kept) {
+  const auto f = [](const Array& a, const Array& b, const Array& c, const Array& d, const Array& e,
+                    const Array& g) {
+    return std::pair(matmul(matmul(a, b), c), matmul(matmul(d, e), g));
+  };
+  const auto a = [](int64_t rows, int64_t columns) { return Array::abstract({rows, columns}); };
+  const Graph traced =
+      jit(f).lower(a(n, 1), a(1, n), a(n, n_kept), a(m, 1), a(1, m), a(m, m_kept)).graph();
+  return remove_dead_code(realize_residuals(simplify(flatten_all(traced)), nullptr));
+}
+
+std::string lowered(const Graph& graph, OrderStrategy order) {
+  LowerOptions options;
+  options.order = order;
+  return print(lower(graph, options));
+}
+
+TEST(KeptOrders, AreThoseThatWouldBeFound) {
+  const std::vector<Graph> graphs = {two_products(64, 60, 128, 2), two_products(128, 2, 64, 60),
+                                     two_products(64, 2, 128, 60), two_products(64, 60, 128, 2)};
+  for (const OrderStrategy order :
+       {OrderStrategy::kProgram, OrderStrategy::kGreedy, OrderStrategy::kBeam}) {
+    std::vector<std::string> anew;
+    for (const Graph& graph : graphs) anew.push_back(lowered(graph, order));
+    const KeptOrders outer;
+    for (size_t g = 0; g < graphs.size(); ++g) EXPECT_EQ(lowered(graphs[g], order), anew[g]) << g;
+    {
+      const KeptOrders inner;
+      EXPECT_EQ(lowered(graphs[1], order), anew[1]);
+    }
+    EXPECT_EQ(lowered(graphs[0], order), anew[0]);
+  }
+}
+
+}  // namespace
+}  // namespace stow

@@ -1,0 +1,60 @@
+// What a search for moves ahead may be told to leave alone.
+#include <gtest/gtest.h>
+
+#include "stowage/autodiff/flatten.h"
+#include "stowage/base/inside.h"
+#include "stowage/ir/schedule_printer.h"
+#include "stowage/ir/schedule_walk.h"
+#include "stowage/passes/dead_code.h"
+#include "stowage/passes/residuals.h"
+#include "stowage/passes/simplify.h"
+#include "stowage/session/overlap.h"
+#include "stowage/stowage.h"
+
+namespace stow {
+namespace {
+
+constexpr int64_t kWidth = 64;
+
+// Products with weights of the host, laid out with their moves by themselves.
+Planned plain_plan() {
+  const auto f = [](const std::vector<Array>& weights, const Array& x) {
+    Array h = x;
+    for (const Array& w : weights) h = tanh(matmul(h, device_put(w, MemoryKind::kDevice)));
+    return h;
+  };
+  const ArrayType weight{DType::kF32, Shape{kWidth, kWidth}, MemoryKind::kPinnedHost};
+  const Graph traced =
+      jit(f).lower(std::vector<Array>(6, Array::abstract(weight)), Array::abstract({kWidth, kWidth})).graph();
+  const Graph graph = remove_dead_code(realize_residuals(simplify(flatten_all(traced)), nullptr));
+  const Schedule schedule = lower(graph, {});
+  return {schedule, make_plan(schedule, kFinalEffort)};
+}
+
+bool has_moves_ahead(const Schedule& schedule) {
+  bool has = false;
+  for_each_kernel(schedule.instructions,
+                  [&](const Kernel& k) { has = has || k.phase == MovePhase::kStart; });
+  return has;
+}
+
+TEST(Overlap, LeavesAPlanThatIsNotWorthIt) {
+  const Planned plain = plain_plan();
+  Device::Capacities capacities;
+  capacities.fill(Device::unlimited_bytes());
+  capacities[0] = 2 * plain.plan.analysis.device().total_bytes;
+  int n_asked = 0;
+  const auto overlapped = [&](bool is_worth_it) {
+    return overlap(plain, 8, capacities, {}, 1, {}, [&, is_worth_it](const Schedule& schedule) {
+      EXPECT_TRUE(has_moves_ahead(schedule));
+      ++n_asked;
+      return is_worth_it;
+    });
+  };
+  EXPECT_EQ(print(overlapped(false).schedule), print(plain.schedule));
+  EXPECT_GE(n_asked, 1);
+  EXPECT_TRUE(has_moves_ahead(overlapped(true).schedule));
+}
+
+}  // namespace
+}  // namespace stow
