@@ -9,7 +9,8 @@ namespace stow {
 
 /// The graph with elementwise work over much smaller arrays, such as a difference of all pairs of rows,
 /// made once for each kind of reduction that reads it: reductions over different axes cannot be one
-/// program, and what they share would have to be stored. Bits stay. Nested graphs too.
+/// program, and what they share would have to be stored. A function, such as an exponential, over what near
+/// caches hold is stored all the same. Bits stay. Nested graphs too.
 Graph repeat_summands(const Graph& graph);
 
 }  // namespace stow

@@ -43,7 +43,7 @@ double device_arrays(int n, MemoryKind kind, int transfers_ahead) {
 }
 
 // An activation and a weight of each layer, then its gradient; and the few arrays that are worked on.
-constexpr int kOnTheirWay = 40;
+constexpr int kOnTheirWay = 30;
 TEST(ManyArrays, OnAnyMemoryTakeWhatTheirNumberSays) {
   using Kind = MemoryKind;
   for (const auto& [n, kind] : {std::pair(125, Kind::kPinnedHost), std::pair(220, Kind::kPinnedHost),
