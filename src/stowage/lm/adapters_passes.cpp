@@ -3,7 +3,6 @@
 #include <limits>
 #include <tuple>
 
-#include "stowage/base/error.h"
 #include "stowage/lm/adapters.h"
 #include "stowage/lm/fit.h"
 
