@@ -451,7 +451,7 @@ Result<int> run_in_processes(const LaunchOptions& options, std::span<const std::
 }
 
 void let_first_process_speak() {
-  constexpr milliseconds kFirst(1200), kEach(40), kMost(4000);
+  constexpr milliseconds kFirst(3000), kEach(40), kMost(6000);
   const Result<comm::Launch> place = comm::launch_of_environment();
   if (!place || place->by != comm::Launch::By::kMpirun || place->process == 0) return;
   // A training step answers it by going on to its end.
