@@ -78,14 +78,18 @@ std::vector<std::optional<MemoryPlan>> OrderedGraph::trial_plans(
   std::stable_sort(by_bound.begin(), by_bound.end(), [&](size_t a, size_t b) {
     return bounds_[a].bytes[0] < bounds_[b].bytes[0];
   });
-  std::optional<int64_t> least;  // of those that fit
+  constexpr int64_t kNone = std::numeric_limits<int64_t>::max();
+  int64_t least = kNone, least_short = kNone;  // `least`: bytes of the device, of those that fit
   for (const size_t s : by_bound) {
     // Twice as much as decides nothing: it loses to that one whatever stands between them.
-    if (least && bounds_[s].bytes[0] > *least + 2 * kLittle) break;
+    if (shortfall(bounds_[s].bytes, capacities) > least_short ||
+        (least != kNone && bounds_[s].bytes[0] > least + 2 * kLittle))
+      continue;
     plans[s] = options_.reuse ? make_plan(schedules_[s], kTrialEffort) : make_plan_apart(schedules_[s]);
     const MemoryAnalysis& analysis = plans[s]->analysis;
-    if (shortfall(analysis, capacities) == 0)
-      least = std::min(least.value_or(analysis.device().total_bytes), analysis.device().total_bytes);
+    const int64_t falls_short = shortfall(analysis, capacities);
+    least_short = std::min(least_short, falls_short);
+    if (falls_short == 0) least = std::min(least, analysis.device().total_bytes);
   }
   return plans;
 }
