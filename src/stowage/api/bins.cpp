@@ -80,9 +80,9 @@ Array digitize(const Operand& x, const Array& bins, bool right) {
   const auto n = static_cast<int32_t>(bins.size());
   return run_as_one("digitize", [&] {
     if (n == 0) return zeros(a.shape(), DType::kI32);
-    const Array rising = searchsorted(bins, a, !right);
-    const Array falling = n - searchsorted(flip(bins), a, !right);
-    return where(bins[-1] >= bins[0], rising, falling);
+    const Array rises = bins[-1] >= bins[0];
+    const Array found = searchsorted(where(rises, bins, flip(bins)), a, !right);
+    return where(rises, found, n - found);
   });
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cassert>
 #include <cstring>
 #include <ctime>
 #include <deque>
@@ -137,10 +138,13 @@ Program::Step Program::bind_kernel(const Kernel& kernel, LoopId innermost) {
                                                       kernel.outputs[0].strides});
     return step;
   }
-  if (comm::is_collective(kernel))
+  if (comm::is_collective(kernel)) {
     step.collective = std::make_unique<comm::BoundCollective>(kernel);
-  else
+  } else {
+    // The views, which scratch depends on, are those that it was planned for.
+    assert(target_->scratch_bytes(kernel) <= kernel.scratch_bytes);
     step.kernel = target_->bind(kernel);
+  }
   step.runs_here = step.kernel && !target_->submits_kernels();
   step.first_address = n_addresses_;
   n_addresses_ += step.operands.size();

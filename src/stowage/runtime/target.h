@@ -24,6 +24,9 @@ class BoundKernel {
   virtual ~BoundKernel() = default;
   /// Addresses of the operands' first elements, as the kernel lists them; scratch of
   /// Target::scratch_bytes(), aligned as the target says. The work is done when it returns.
+  /// An output may begin at an input's address: an elementwise result over an operand of its width and
+  /// strides, a sort's results but the first over their operands. Of two outputs at one address only the
+  /// later one is written.
   virtual void run(std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs,
                    void* scratch) const = 0;
 };

@@ -45,7 +45,7 @@ class OrderedGraph {
   Planned lay_out(const Device::Capacities& capacities, LowerOptions& lowering) &&;
 
  private:
-  /// Quick layouts by order; none of an order that by its bound loses to another one's, by much.
+  /// Quick layouts by order; none of an order whose bound shows that it cannot win.
   std::vector<std::optional<MemoryPlan>> trial_plans(const Device::Capacities& capacities) const;
 
   Graph graph_;

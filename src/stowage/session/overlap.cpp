@@ -306,8 +306,8 @@ class Chooser {
     return any;
   }
 
-  // Of each move the most bytes that live while it is under way, by kind; 0 where it never is. With them
-  // the bound.
+  // Fills in the bound, and for each move the most bytes that live while it is under way, by kind; 0 where it
+  // never is.
   void most_beside_moves(Trial& trial) {
     const Schedule& schedule = schedule_of(trial);
     const Lifetimes lifetimes = compute_lifetimes(schedule);
@@ -552,7 +552,7 @@ std::optional<Fit> best_fit(const Schedule& schedule, int ahead, const Device::C
     (is_good ? fitted : refused) = is_good ? asked : reached;
     if (is_good)
       laid = choices[0];
-    else
+    else if (attempt > 0)
       refused_choices = choices;
     if ((is_good && !refused) || (best && ++n_refined > kMaxRefinements)) break;
     asked = fitted && refused ? between(*fitted, *refused) : tighter;

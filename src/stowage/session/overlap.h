@@ -48,6 +48,9 @@ struct OverlapLimits {
 /// made of it. What a step takes at most once overlap() has searched, or nearly.
 Schedule with_few_ahead(const Schedule& schedule, const Device::Capacities& capacities);
 
+/// True if a plan with this schedule is worth the search for its layout.
+using IsWorthIt = std::function<bool(const Schedule&)>;
+
 /// The same program with up to `ahead` moves of each stream under way at a time, or fewer where
 /// that is nominally faster. Its totals stay within the capacities; where the device has no limit,
 /// within the plan's own total there. A plan over a capacity is returned as it is. `apart` makes
@@ -56,7 +59,6 @@ Schedule with_few_ahead(const Schedule& schedule, const Device::Capacities& capa
 /// may be several. The plan is returned as it is, too, if `is_worth_it` is given and false of the first
 /// schedules that are chosen: layouts that are tried after them take nearly the same time. A bound that took
 /// effect is a sentence in the plan's `limits`.
-using IsWorthIt = std::function<bool(const Schedule&)>;
 Planned overlap(Planned planned, int ahead, const Device::Capacities& capacities,
                 const std::function<Schedule()>& apart = {}, int threads = 1,
                 const OverlapLimits& bounds = {}, const IsWorthIt& is_worth_it = {});

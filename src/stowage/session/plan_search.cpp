@@ -289,7 +289,7 @@ class PlanSearch {
     keep_if_better(score({updates, std::move(tiled), plan(std::move(ordered), most_time)}));
   }
 
-  // Of a step, whatever its moves run beside; where they run beside nothing, that time.
+  // A lower bound of the step's time; the time itself where no moves run ahead.
   double least_time(const OrderedGraph& ordered) const {
     if (options_.transfers_ahead > 0) return times_->bound(ordered.schedules()[0]);
     double least = std::numeric_limits<double>::infinity();

@@ -96,6 +96,29 @@ TEST(PackGreedy, RepairsReachTheBoundWhereOnePassDoesNot) {
   EXPECT_GE(better, 5);
 }
 
+// How often the search asks whether to stop tells how long it goes on.
+TEST(PackGreedy, PatienceEndsReorderingThatGainsNothing) {
+  int n_shorter = 0;
+  for (uint64_t seed = 0; seed < 6; ++seed) {
+    const Problem problem = random_problem(seed, 40);
+    int64_t asked = 0;
+    Options options{.work = 6'000'000, .stop = [&] { return ++asked < 0; }};
+    const auto steps = [&](int64_t patience, int64_t& height) {
+      options.patience = patience;
+      asked = 0;
+      height = checked(problem, options).height;
+      return asked;
+    };
+    int64_t all, patient, hasty;
+    const int64_t n_all = steps(0, all), n_patient = steps(20'000, patient), n_hasty = steps(1, hasty);
+    EXPECT_EQ(patient, all);
+    EXPECT_GE(hasty, all);
+    EXPECT_LE(n_patient, n_all);
+    n_shorter += all > lower_bound(problem) && n_hasty < n_patient && n_patient < n_all;
+  }
+  EXPECT_GT(n_shorter, 0);
+}
+
 TEST(PackGreedy, StopsWhenAsked) {
   const Problem problem = random_problem(3, 80);
   int asked = 0;

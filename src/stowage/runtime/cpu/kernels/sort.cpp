@@ -83,7 +83,7 @@ uint64_t key_of(Narrow entry) { return entry >> 32; }
 uint64_t key_of(const Wide& entry) { return entry.key; }
 
 // to[i] = from[position of entry i], along one lane. If both are the same memory the entries hold the lane
-// in between, in the place of their keys; sort_in_place() says when they can.
+// in between, in the place of their keys; Level::sort_can_share (passes/lower_level.cpp) says when they can.
 template <typename E>
 void permute(E* entries, int64_t n, const TensorView& from, int64_t from_offset,
              int64_t from_stride, const TensorView& to, int64_t to_offset, int64_t to_stride) {
@@ -275,8 +275,9 @@ void sort(const AxisParams& params, Views in, Views out, void* scratch, int thre
       [](auto* entries, int64_t n) { std::sort(entries, entries + n); },
       [&](auto* entries, const std::vector<Walk<2>>& walks) {
         for (size_t k = 0; k < in.size(); ++k)
-          if (!is_overwritten(k)) permute(entries, in[0].dims[axis], in[k], walks[k].offset[1], in[k].strides[axis], out[k],
-                  walks[k].offset[0], out[k].strides[axis]);
+          if (!is_overwritten(k))
+            permute(entries, in[0].dims[axis], in[k], walks[k].offset[1], in[k].strides[axis], out[k],
+                    walks[k].offset[0], out[k].strides[axis]);
       });
 }
 
