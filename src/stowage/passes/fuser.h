@@ -122,8 +122,8 @@ class Fuser {
   // then, unless it waits for something later. It may be done early where it takes the place of all
   // that it reads; if other work reads an operand too, both would wait.
   bool is_far_from_clones(int u, NodeId id, int other = -1);
-  // Backward work on a value of unit u, a forward one, that would be done before the products between and
-  // wait for another of them, while the value itself waits as well.
+  // Backward work on a value of unit u, a forward one, that would be done before the products
+  // between and wait for another of them, while the value itself waits as well.
   bool would_wait_beside(int u, NodeId id);
   int heavy_between(NodeId first, NodeId second) const;
 
@@ -152,7 +152,8 @@ class Fuser {
   // Elements of an operand that is worth it: pieces take memory too.
   int64_t least_made(size_t i) const;
   static bool is_little_work(OpKind op);
-  // What a unit reads of arrays that nothing reads after the product, arguments aside: they would live on.
+  // Bytes of the arrays that a unit reads and that nothing reads after the product, arguments
+  // aside: these arrays would live on.
   int64_t read_bytes(int maker, NodeId product);
 
   const Graph& graph_;
