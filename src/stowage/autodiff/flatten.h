@@ -22,8 +22,8 @@ Graph flatten_all(const Graph& graph);
 std::vector<ValueId> inline_flat(const Graph& from, std::span<const ValueId> inputs, Graph& to,
                                  RegionId parent, bool backward);
 
-/// Which values depend on the inputs differentiated (varied) and reach an output that has a
-/// cotangent (useful).
+/// Activity of each value: varied if it depends on the inputs differentiated, useful if it reaches
+/// an output that has a cotangent.
 class Activity {
  public:
   bool varied(ValueId v) const { return varied_[v.index()]; }

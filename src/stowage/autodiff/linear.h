@@ -10,7 +10,8 @@
 
 namespace stow {
 
-/// Which values depend on the inputs marked, carries of loops and branches apart from each other.
+/// Returns by value true if it depends on the inputs marked; carries of loops and branches count
+/// apart.
 std::vector<bool> dependent_values(const Graph& graph, const std::vector<bool>& inputs);
 
 /// A value of `split.forward` that the gradients are made of although it depends on the inputs

@@ -23,7 +23,7 @@ class FieldReader : public TokenReader {
   ArrayType type();
   /// The name of an op.
   OpKind op(std::string_view expected);
-  /// What follows the @: "scope" "file":line by pass. Texts that agree share one.
+  /// The provenance that follows the @: "scope" "file":line by pass. Equal texts share one.
   ProvenancePtr provenance();
   /// {name=value, …}, into the alternative that `params` holds, which is that of `op`.
   void params(Params& params, OpKind op);

@@ -82,8 +82,9 @@ struct Node {
   ProvenancePtr provenance;
   RegionId region;        ///< Of the owning graph's table; invalid outside any.
   bool backward = false;  ///< Made by reverse mode for cotangents.
-  /// Of a node in a region: the gradient of something outside reads a result of it, so they are there
-  /// whether or not the region is computed again. Residuals of scans and conds are not meant.
+  /// True for a node in a region if the gradient of something outside reads one of its results:
+  /// these exist whether or not the region is recomputed. Residuals of scans and conds do not
+  /// count.
   bool leaves = false;
 
   ValueId result(int i = 0) const {

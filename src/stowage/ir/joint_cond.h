@@ -26,9 +26,10 @@ struct SplitCond {
   int n_residuals = 0;
 };
 
-/// What the backward part of a branch reads of its forward part crosses: operands are handed to it,
-/// leaves are copied, a result is read where `readable_results` allows it (none where that is
-/// empty), everything else becomes a residual. The branches share residuals of one type: as many of
+/// Splits joint branches into a forward cond and a backward cond. Of the values of the forward part
+/// that the backward part reads, operands are handed to it, leaves are copied, and results are read
+/// where `readable_results` allows it (none if that is empty). Every other value becomes a
+/// residual. The branches share residuals of one type: as many of
 /// a type are saved as the branch that needs most of them saves; others fill theirs with zeros.
 SplitCond split_joint_cond(const JointCond& joint, const std::vector<bool>& readable_results);
 

@@ -31,8 +31,9 @@ struct SplitScan {
   std::vector<int> forward_consts, forward_xs;
 };
 
-/// What the backward part reads of the forward part crosses: consts and slices are handed to it,
-/// leaves are copied, everything else becomes a residual.
+/// Splits a joint body into a forward scan and a backward scan. Of the values of the forward part
+/// that the backward part reads, consts and slices are handed to it, leaves are copied, and every
+/// other value becomes a residual.
 SplitScan split_joint_scan(const JointScan& joint);
 
 /// The inverse, of two scans of one graph, `backward` reading residuals of `forward`. The operands

@@ -151,8 +151,8 @@ struct ScanParams {
   Dims out_axes;  ///< The stacked axis of each stacked result.
   /// The last so many stacked results are residuals, saved for a backward scan.
   int n_residuals = 0;
-  /// So many iterations are laid out one after another in the loop's body, 0: all of them. A matter
-  /// of the program's form alone; the numbers are those of a loop.
+  /// Number of iterations that are laid out one after another in the loop's body; 0: all of them.
+  /// It changes the program's form alone; the numbers are those of a loop.
   int64_t unroll = 1;
   friend bool operator==(const ScanParams&, const ScanParams&) = default;
 };

@@ -66,8 +66,8 @@ struct Buffer {
   }
 };
 
-/// Where all results together are this small they have memory of their own beside the arena, so that
-/// a program whose results are numbers and donated arguments can leave its arena to the next one.
+/// Most bytes of all results together that have memory of their own beside the arena. A program
+/// whose results are numbers and donated arguments can then leave its arena to the next one.
 inline constexpr int64_t kSeparateOutputBytes = 64 << 10;
 
 /// Adds ((start + step * i) mod modulo) * stride_bytes to a view's offset, i being the iteration.
@@ -101,8 +101,9 @@ struct View {
 
 enum class KernelKind : uint8_t { kRows, kOp };
 
-/// What runs beside what. A move between two memories runs on the stream of its direction, a collective
-/// on kCollective, all else on kCompute; a stream does one thing after another.
+/// Streams, which run beside each other. A move between two memories runs on the stream of its
+/// direction, a collective on kCollective, all else on kCompute; a stream does one thing after
+/// another.
 enum class StreamKind : uint8_t {
   kCompute,
   kCopyIn,
@@ -123,9 +124,9 @@ enum class MovePhase : uint8_t { kWhole, kStart, kDone };
 
 /// One call of a kernel. kRows: `program` over inputs and outputs, whose strides it holds itself
 /// (the views give buffer, offset and loop terms). kOp: the op's own kernel over strided views.
-/// Of a product, `program` runs behind it piece by piece: its first input is the product, which lies where
-/// its first output will, its others are the last inputs of the kernel. `made` are operands that programs
-/// make in passing; in their place stand the inputs of those.
+/// Behind a product, `program` runs piece by piece. Its first input is the product, which lies
+/// where its first output will; its other inputs are the last inputs of the kernel. `made` are
+/// operands that programs make in passing; in their place stand the inputs of those programs.
 struct Kernel {
   KernelKind kind = KernelKind::kOp;
   OpKind op = OpKind::kAdd;  ///< kRows: the op that gives the group its name.
@@ -246,7 +247,7 @@ struct Schedule {
   std::vector<std::string> limits;
 };
 
-/// What planning must know of the backend that will run the kernels.
+/// Facts of the backend that planning needs.
 struct KernelTarget {
   int threads = 1;
   int64_t alignment_bytes = 64;  ///< Of every buffer and slot in memory.

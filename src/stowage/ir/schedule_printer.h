@@ -10,8 +10,8 @@
 namespace stow {
 
 struct ScheduleTextOptions {
-  /// Where in the source kernels, loops and buffers come from. Without, the text is that of the work alone:
-  /// equal texts do the same on the same memory, wherever the source lies.
+  /// Prints the source lines that kernels, loops and buffers come from. Without them the text is of
+  /// the work alone: equal texts do the same on the same memory, wherever the source lies.
   bool places = true;
 };
 

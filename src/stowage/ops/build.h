@@ -16,7 +16,7 @@ Val full(GraphBuilder& b, const ArrayType& type, double value);
 Val zeros_like(const Val& x);
 Val full_like(const Val& x, double value);
 Val iota(GraphBuilder& b, const ArrayType& type, int64_t axis);
-/// Those from the `first` (i64 scalar) on.
+/// Returns the random bits of `key` from number `first` (an i64 scalar) on.
 Val random_bits(const Val& key, const Val& first, const Shape& shape);
 
 // Elementwise: equal shapes and dtypes (select: bool, then two alike).

@@ -1,4 +1,4 @@
-// What the rules of gather and of the scatters share.
+// Functions that the rules of gather and of the scatters share.
 // Not the rules; those are in gather.cpp and scatter.cpp.
 #pragma once
 

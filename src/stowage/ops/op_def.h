@@ -20,7 +20,7 @@ struct Required {
   F function;
 };
 
-/// What a type rule sees.
+/// The input of a type rule.
 struct InferContext {
   OpKind op;
   std::span<const ArrayType> operands;
@@ -40,7 +40,7 @@ struct InferContext {
   }
 };
 
-/// What a gradient rule sees: the node's operands and results as values of the graph that the
+/// The input of a gradient rule: the node's operands and results as values of the graph that the
 /// gradient is being written into, and the cotangents of its results.
 struct VjpContext {
   const Node& node;
@@ -57,8 +57,8 @@ using Cotangents = std::vector<std::optional<Val>>;
 /// The batch axis of a value that is the same for all examples.
 inline constexpr int64_t kUnbatched = -1;
 
-/// What a batching rule sees: the node of one example, and its operands over the batch as values of
-/// the graph being written. The builder stamps new nodes as the node was.
+/// The input of a batching rule: the node of one example, and its operands over the batch as values
+/// of the graph being written. The builder stamps new nodes as the node was.
 struct BatchContext {
   const Node& node;
   GraphBuilder& builder;
@@ -94,8 +94,8 @@ struct ShardingFactors {
   }
 };
 
-/// What a localisation rule sees: a node of the whole program whose letters were given mesh axes,
-/// and its operands at one position as values of the local graph being written.
+/// The input of a localisation rule: a node of the whole program whose letters were given mesh
+/// axes, and its operands at one position as values of the local graph being written.
 struct LocalContext {
   const Node& node;
   GraphBuilder& builder;

@@ -1,4 +1,4 @@
-// What the definitions of ops share: checks of operands, parameters and axes, and common rules.
+// Shared code of the op definitions: checks of operands, parameters and axes, and common rules.
 // Not part of the contract; only the sources of ops/ include it.
 #pragma once
 
@@ -102,7 +102,7 @@ Cotangents cotangents(const VjpContext& x, F... f) {
 
 // ---- Batching ----
 
-/// Where axes of one example stand beside a batch at axis `batch`.
+/// Returns the place of an axis of one example once the batch stands at axis `batch`.
 inline int64_t beside(int64_t axis, int64_t batch) {
   return axis + (axis >= batch ? 1 : 0);
 }

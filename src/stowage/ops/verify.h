@@ -7,7 +7,8 @@
 
 namespace stow {
 
-/// What verify() throws where a node is wrong: the innermost such node, and the graph that owns it.
+/// Error that verify() throws for a wrong node: it names the innermost one and the graph that owns
+/// it.
 class VerifyError : public TraceError {
  public:
   VerifyError(const std::string& message, const Graph* graph, NodeId node)

@@ -13,7 +13,7 @@
 namespace stow::pack {
 
 struct EjectStrategy {
-  double growth = 1;  // Of the weight of a buffer, each time that it has to be forced in.
+  double growth = 1;  // Growth of a buffer's weight each time that it has to be forced in.
   uint64_t seed = 1;
 };
 
@@ -30,7 +30,7 @@ class Ejector {
 
   /// Goes on from `offsets` ([items]; kLeftOut, or above the capacity, is left out) until
   /// everything lies within the capacity, `work` (buffers looked at) is spent or stop() is true.
-  /// Whether all lies within.
+  /// Returns true if everything lies within the capacity.
   bool run(const std::vector<int64_t>& offsets, int64_t capacity, const EjectStrategy& strategy,
            int64_t work, const std::function<bool()>& stop);
 
@@ -47,7 +47,7 @@ class Ejector {
     int32_t item;
   };
 
-  // Where something in the way begins or ends.
+  // The place where something in the way begins or ends.
   struct Edge {
     int64_t at;
     double weight;

@@ -42,7 +42,7 @@ class ExactSearch {
   /// Forgets the section weights.
   void forget() { weight_.assign(weight_.size(), 1); }
 
-  /// Of the last solved run.
+  /// Offsets of the last solved run.
   const std::vector<int64_t>& offsets() const { return bound_; }
 
  private:
@@ -53,7 +53,7 @@ class ExactSearch {
     int64_t old;
   };
 
-  // What is decided: `item` was placed, after the first `mark` changes of the trail.
+  // A decision: `item` was placed, after the first `mark` changes of the trail.
   struct Decision {
     int32_t item;
     size_t mark;
@@ -87,14 +87,14 @@ class ExactSearch {
   const std::vector<Item> items_;
   const int64_t capacity_;
   std::vector<int32_t> neighbour_begin_, neighbours_;
-  std::vector<int32_t> member_begin_, members_;  // Of each section; by bound, roughly.
+  std::vector<int32_t> member_begin_, members_;  // Members of each section; by bound, roughly.
   std::vector<int32_t> twin_;                    // The next equal buffer, to lie above; or -1.
 
   std::vector<int64_t> bound_;
   std::vector<int64_t> key_;      // The bound, or -1 once placed.
-  std::vector<int32_t> witness_;  // Of an unsupported buffer: an unplaced one it may rest on.
+  std::vector<int32_t> witness_;  // An unplaced buffer that an unsupported one may rest on.
   std::vector<uint8_t> supported_, placed_;
-  std::vector<int64_t> slack_;  // Of each section: what the capacity leaves, or kNothing.
+  std::vector<int64_t> slack_;  // [sections] bytes that the capacity leaves, or kNothing.
   std::vector<Change> trail_;
   std::vector<int32_t> unrested_, dirty_;
   std::vector<uint8_t> is_dirty_, is_unrested_;

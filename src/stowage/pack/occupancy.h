@@ -1,4 +1,5 @@
-// What is occupied where: a segment tree over sections with coalesced byte intervals in its nodes.
+// Occupied bytes by section: a segment tree over sections with coalesced byte intervals in its
+// nodes.
 // Not an interference graph: asking for a range of sections touches O(log sections) nodes.
 #pragma once
 

@@ -23,7 +23,7 @@ inline constexpr Order kAllOrders[] = {Order::kSize,         Order::kArea,     O
                                        Order::kPressureArea, Order::kLifetime, Order::kProgram,
                                        Order::kPeakDistance};
 
-/// What an order may weigh in a buffer; sums over its rectangles, in sections and bytes.
+/// Measures of a buffer that an order may weigh; sums over its rectangles, in sections and bytes.
 struct Measures {
   std::vector<double> life;      // [buffers] sections lived in.
   std::vector<double> size;      // [buffers] the highest end of a rectangle.

@@ -23,7 +23,7 @@ struct Rect {
 /// loop, one per slot for a stack. It may have none.
 struct Buffer {
   std::vector<Rect> rects;
-  int64_t alignment = 64;  // Of the base: a power of two.
+  int64_t alignment = 64;  // Alignment of the base: a power of two.
 };
 
 struct Problem {
@@ -36,9 +36,10 @@ struct Solution {
   int64_t height = 0;
 };
 
-/// Whether the problem is one: every alignment a power of two up to 2^40, offsets and sizes not
-/// negative, lower <= upper, no two rectangles of a buffer sharing both time and bytes, and all
-/// extents with their alignment together at most 2^62. The solvers require it and do not check.
+/// Checks that the problem is well-formed: every alignment a power of two up to 2^40, offsets and
+/// sizes not negative, lower <= upper, no two rectangles of a buffer sharing both time and bytes,
+/// and all extents with their alignment together at most 2^62. The solvers require this and do not
+/// check.
 Result<void> check_problem(const Problem& problem);
 
 /// The largest live sum over time: no solution is lower.
@@ -47,8 +48,8 @@ int64_t lower_bound(const Problem& problem);
 /// The highest end of a rectangle under these offsets; 0 for an empty problem.
 int64_t height_of(const Problem& problem, const std::vector<int64_t>& offsets);
 
-/// Whether the solution answers the problem: one offset a buffer, aligned and not negative, no two
-/// rectangles sharing both time and bytes, and the height as stated. Shares no code with the
+/// Checks that the solution answers the problem: one offset a buffer, aligned and not negative, no
+/// two rectangles sharing both time and bytes, and the height as stated. Shares no code with the
 /// solvers. O(n log n) in the rectangles.
 Result<void> validate(const Problem& problem, const Solution& solution);
 

@@ -73,15 +73,15 @@ class Rise {
   double area_left_out() const { return now_.area_left_out; }  // In sections times bytes.
 
  private:
-  // Of a run of sections, without what is added to whole ancestors.
+  // Node over a run of sections, without what is added to whole ancestors.
   struct CountNode {
-    int32_t least, add;  // Of how many buffers are still to be placed in a section.
+    int32_t least, add;  // Least number of buffers still to be placed in a section; addend to all.
   };
   struct SlackNode {
-    int64_t least, add;  // Of what the capacity leaves in a section.
+    int64_t least, add;  // Least bytes that the capacity leaves in a section; addend to all.
     int32_t section;     // The first that has the least.
   };
-  // Of a part of the lifetimes: what it spans, and the largest rank of what is not placed.
+  // The span of a part of the lifetimes, and the largest rank of its buffers that are not placed.
   struct Box {
     int32_t first_from, first_to, last_from, last_to;
     double rank;
@@ -111,8 +111,8 @@ class Rise {
     std::vector<SlackNode> slacks;
     std::vector<uint8_t> finished;  // [sections] nothing more lives there.
     std::vector<Stretch> heap;
-    std::vector<int32_t> end_of, start_of;  // Of the stretch that starts, or ends, at a section.
-    std::vector<int64_t> height_of;         // Of the stretch that starts at a section.
+    std::vector<int32_t> end_of, start_of;  // The stretch that starts, or ends, at a section.
+    std::vector<int64_t> height_of;         // Height of the stretch that starts at a section.
     std::vector<int64_t> offset_at;  // In the order of the tree's leaves.
     int64_t height = 0;
     int32_t n_left_out = 0;
@@ -156,7 +156,7 @@ class Rise {
   const int32_t n_sections_;
   std::vector<int64_t> live_;   // [sections] bytes.
   std::vector<int32_t> count_;  // [sections] buffers.
-  double mean_length_ = 0;      // Of the items, in sections.
+  double mean_length_ = 0;      // Mean lifetime of the items, in sections.
 
   std::vector<int32_t> by_box_, position_;  // Items in the order of the tree's leaves, and back.
   std::vector<Box> boxes_;

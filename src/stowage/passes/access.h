@@ -1,4 +1,4 @@
-// What the instructions of a schedule touch, and whether two of them may touch the same bytes.
+// The windows that the instructions of a schedule touch, and tests for two that share bytes.
 // Not lifetimes; those are of a whole timeline.
 #pragma once
 
@@ -22,8 +22,8 @@ Access access_of(const View& view, bool write);
 /// The window that a view is in one iteration of a loop.
 void fix_iteration(View& view, LoopId loop, int64_t iteration);
 
-/// Whether two accesses of a list in `loop` may meet, `a` being made `shift` iterations later than
-/// `b`. An invalid loop is none; the shift is 0 then.
+/// True if two accesses of a list in `loop` may touch the same bytes, `a` being made `shift`
+/// iterations later than `b`. An invalid `loop` stands for no loop; the shift is 0 then.
 bool may_meet(const Access& a, const Access& b, int shift, LoopId loop);
 
 using Instructions = std::vector<Instruction>;

@@ -13,13 +13,13 @@ namespace stow {
 /// A value that a unit reads.
 struct Read {
   ValueId root;  // that lies in memory
-  bool covers;   // whether the unit may write over it
+  bool covers;   // true if the unit may write over it
 };
 
-/// What a unit reads, writes and takes while it runs, in bytes.
+/// The values that a unit reads and writes, and the bytes that it takes while it runs.
 struct UnitFacts {
   std::vector<Read> reads;
-  int64_t host_bytes = 0;       // of its writes, what lies over nothing in any case
+  int64_t host_bytes = 0;       // bytes of its writes that lie over nothing in any case
   std::vector<ValueId> writes;  // roots that it makes and something needs
   int64_t write_bytes = 0;
   int64_t scratch_bytes = 0;
@@ -28,7 +28,8 @@ struct UnitFacts {
 /// Pieces of a long order that are searched, those that differ: a millisecond each.
 inline constexpr size_t kMostOrderWindows = 1800;
 
-/// What an order is searched by: `bytes` by value, `place` by unit where it stands as written.
+/// The input of a search for an order: `bytes` by value, and by unit its `place` in the order as
+/// written.
 struct OrderProblem {
   const Graph& graph;
   const Units& units;

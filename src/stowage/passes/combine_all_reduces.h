@@ -14,11 +14,12 @@ inline constexpr int64_t kSmallReduceBytes = int64_t{64} << 10;
 /// have a buffer of their own, so that is also what a peak may grow by, twice.
 inline constexpr int64_t kCombinedReduceBytes = int64_t{256} << 10;
 
-/// Puts small all_reduces of one group, kind, dtype and region together: their operands are one array,
-/// whose reduction is cut into their results. A reduction is made element by element, so bits stay. One
-/// joins those before it if no node between reads a result of theirs: nothing waits that did not before.
-/// Those of the forward pass of a program that has a backward pass stay as they are, since what is kept of
-/// them is chosen one by one. Nested graphs included; linear in time.
+/// Puts small all_reduces of one group, kind, dtype and region together: their operands are one
+/// array, whose reduction is cut into their results. A reduction is made element by element, so
+/// bits stay. One joins those before it if no node between reads a result of theirs: nothing waits
+/// that did not before. All_reduces of the forward pass stay as they are if the program has a
+/// backward pass, since what is kept of them is chosen one by one. Nested graphs included; linear
+/// in time.
 Graph combine_all_reduces(const Graph& graph);
 
 }  // namespace stow

@@ -7,10 +7,10 @@
 
 namespace stow {
 
-/// A stack that keeps what every iteration begins with has the scan's argument in its first slot.
-/// Where that is a copy of one of the program's arguments, and nothing writes over either, the slot
-/// is the argument (Buffer::first_slot) and the copy goes: of n layers n - 1 are kept, as a program
-/// without the loop would keep them.
+/// Makes the first slot of a stack the program's argument of which it is a copy, and drops the copy
+/// (Buffer::first_slot), if nothing writes over either. A stack that keeps what every iteration
+/// begins with has the scan's argument in its first slot. Of n layers n - 1 are then kept, as in a
+/// program without the loop.
 void share_first_slots(Schedule& schedule);
 
 }  // namespace stow

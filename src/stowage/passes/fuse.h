@@ -26,7 +26,7 @@ struct Unit {
   /// kRows: where valid, nodes[0] is a product that only the others read, which run as its epilogue; it
   /// lies, until they are through with it, where this one of their results will.
   ValueId epilogue_output;
-  /// Of a unit whose nodes[0] is a product: operands that row programs make in passing. Their nodes are
+  /// An operand of the product nodes[0] that a row program makes in passing. Its nodes are among
   /// the last of `nodes` as well.
   struct Prologue {
     ValueId value;
@@ -56,7 +56,7 @@ bool adds_to_sum(const Unit& unit);
 /// unit waits for.
 bool is_before_rows(const Unit& unit, NodeId node);
 
-/// What a value is to the units.
+/// The unit that makes a value, and the memory that the value is read from.
 struct ValueUse {
   int unit = -1;       ///< The unit that makes it; -1 for inputs and for what is not made (below).
   ValueId canon;       ///< The value behind identity ops.

@@ -7,10 +7,10 @@
 
 namespace stow {
 
-/// Where whole rows are gathered from an array that is moved to the device, and nothing there needs
-/// it whole, the array goes through block by block and each block gives the rows that it has: a large
-/// embedding on the host. Blocks are of near `block_bytes`, or as large as what is gathered; what
-/// has fewer than four stays. As much is moved as before. Bits stay.
+/// Gathers whole rows of an array that is moved to the device block by block, if nothing on the
+/// device needs the whole array: a large embedding on the host. Each block gives the rows that it
+/// has. A block has about `block_bytes`, or as many bytes as are gathered. An array of fewer than
+/// four blocks stays as it is. As many bytes are moved as before. Bits stay.
 Graph gather_by_blocks(const Graph& graph, int64_t block_bytes);
 
 }  // namespace stow

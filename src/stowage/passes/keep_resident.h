@@ -9,7 +9,7 @@
 
 namespace stow {
 
-/// What keep_resident() makes of a graph.
+/// The result of keep_resident().
 struct KeptResident {
   Graph graph;
   int64_t bytes = 0;  ///< Bytes that are no longer moved.

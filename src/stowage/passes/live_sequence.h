@@ -45,7 +45,7 @@ class LiveSequence {
     uint32_t size = 1;
     int64_t live = 0, extra = 0;
     int64_t pending = 0;  // for the live bytes of all below
-    int64_t peak = 0;     // of the subtree, without what is pending above
+    int64_t peak = 0;     // largest of the subtree, without bytes that are pending above
   };
   const Node& node(int i) const { return nodes_[static_cast<size_t>(i)]; }
   Node& node(int i) { return nodes_[static_cast<size_t>(i)]; }

@@ -1,5 +1,5 @@
-// Where each value of a graph lies, and the instructions that make it. Its functions are defined by
-// what they are about, in five files.
+// Level: the place of each value of a graph, and the instructions that make the value. Five files
+// define its functions, each those of one subject.
 #pragma once
 
 #include <limits>
@@ -21,9 +21,9 @@ constexpr int kForever = std::numeric_limits<int>::max();
 // No group: a write begins the life of what it writes; kPieces: of its piece of a concatenation;
 // kInPlace: as kOwnLife, over rows of an argument that its scan has just read.
 constexpr int kOwnLife = -1, kPieces = -2, kInPlace = -3;
-constexpr int64_t kMaxPlaces = 512;  // Of one buffer: slots and iterations that lie apart.
+constexpr int64_t kMaxPlaces = 512;  // Limit of a buffer's slots and iterations that lie apart.
 
-// Where a value is asked to lie.
+// A place that a value is asked to be made at.
 struct Destination {
   View view;
   // Parts of one concatenation share a group: the first written begins it.
@@ -78,7 +78,8 @@ struct Context {
     return n;
   }
 
-  // What a nested graph takes while it runs, beside its inputs; known ones.
+  // Bytes that a nested graph takes while it runs, beside its inputs; a cache of
+  // Level::inner_bytes().
   std::map<const Graph*, int64_t> inner_bytes;
 
   // The loops around the instructions that are being made; those do not count with which the
@@ -114,11 +115,11 @@ class Level {
   int position(int unit) const { return position_[static_cast<size_t>(unit)]; }
   /// The root whose memory a reader of v reads: a splat that was filled is its own root.
   ValueId made_root(ValueId v) const;
-  /// Where the memory of a root is read last, kForever for what the level returns.
+  /// Position of the last read of a root's memory; kForever if the level returns it.
   int last_use(ValueId root) const { return last_use_[root.index()]; }
   /// The same, parts of a concatenation that may lie in it and are read by themselves counted.
   int last_use_with_parts(ValueId root) const;
-  /// Where a root is written; -1 for inputs.
+  /// Position at which a root is written; -1 for inputs.
   int definition(ValueId root) const;
   /// As definition(), but parts that are written where they belong in a concatenation count.
   int first_write(ValueId root) const;
@@ -171,16 +172,16 @@ class Level {
   // The sum that a unit of a product and an addition adds to.
   ValueId sum_of(const Unit& un) const;
 
-  // What each value takes of the device while it lives; 0 for what lies elsewhere.
+  // Bytes of the device that each value takes while it lives; 0 for values that lie elsewhere.
   std::vector<int64_t> value_bytes() const;
 
   void order();
 
-  // What a nested graph takes, in an order of its own.
+  // Bytes that a nested graph takes, in an order of its own.
   int64_t inner_bytes(const Graph& graph) const;
 
-  // What each unit of one op takes beside what it reads and makes: a kernel's scratch, were every
-  // value contiguous; what its nested graphs need.
+  // Bytes that each unit of one op takes beside its operands and results: its kernel's scratch if
+  // every value were contiguous, or the bytes that its nested graphs need.
   std::vector<int64_t> scratch_bytes() const;
 
   // Roots that are read by scans alone, a slice of the leading axis at a time.
@@ -207,13 +208,13 @@ class Level {
   // The final value of a carry may lie over what the carry begins with. A stacked result may lie over
   // a scanned operand where each iteration has read its slice when it writes the result's.
   bool scan_can_share(int u, ValueId v, ValueId root) const;
-  // Whether each iteration has read its slice of operand i when it writes that of stack j.
+  // True if each iteration has read its slice of operand i when it writes its slice of stack j.
   bool slices_can_share(int u, int i, int j) const;
 
   // Stacked results that are to lie over scanned operands: where that was settled already, and over
   // what is made whole for this scan alone.
   void plan_over_operands(int u, const Node& node, ScanPlan& plan);
-  // Whether a value that unit u reads last can be made where u wants it.
+  // True if a value that unit u reads last can be made where u wants it.
   bool may_be_sent(int u, ValueId root) const;
 
   // A scanned operand whose stack nothing reads after this scan, nor this scan twice.
@@ -244,9 +245,9 @@ class Level {
   // True if nothing else needs the memory of a destination from the first write of `root` on.
   bool is_free_for(const Destination& d, ValueId root) const;
 
-  // Whether a node reads by itself what is a part of a concatenation, and may lie in it.
+  // True if a node reads a part of the concatenation `root` by itself: that part may lie in `root`.
   bool reads_part(const Node& node, ValueId root) const;
-  // Whether a concatenation of which this is a part is read at a position or behind it.
+  // True if a concatenation that has `root` as a part is read at position `at` or later.
   bool is_part_of_living(ValueId root, int at) const;
 
   void plan_body_outputs(const ScanParams& p, ScanPlan& plan);
@@ -269,16 +270,16 @@ class Level {
   // is made, or copied at the end) once the input has been read.
   bool may_become(ValueId in, ValueId out) const;
 
-  // Whether the nested graphs may write over an operand, which dies here.
+  // True if an operand dies here, so that the nested graphs may write over it.
   bool operand_dies(int u, const Node& node, size_t i, const std::vector<ValueId>& taken) const;
 
   void emit_cond(int u);
 
-  // Whether a window is all of what lives and dies as one. A carry is begun anew in each iteration,
-  // which would end the life of what lies beside it in its piece.
+  // True if a window is a whole piece: the bytes that live and die as one. Each iteration begins a
+  // carry anew, which would end the life of whatever lies beside it in its piece.
   bool is_piece(const View& view) const;
-  // Whether a window is a bit of a piece of which this level is given a bit as well. A write there
-  // begins no life: later iterations are still to read what lies beside it.
+  // True if a window is a bit of a piece, and an input of this level is a bit of the same buffer. A
+  // write to the window begins no life: later iterations are still to read what lies beside it.
   bool is_bit_beside_input(const View& view) const;
 
   // Each carry lies in one slot, for how often the loop runs is not known: what the body makes of
@@ -299,13 +300,13 @@ class Level {
   // stacks.
   std::vector<int64_t> concat_pieces(const Node& node) const;
 
-  // Where a part lies in the whole that is at `view`, `at` rows in; moves `at` past it.
+  // Returns the window of a part in the concatenation at `view`, `at` rows in; moves `at` past it.
   View part_view(View view, const Node& node, ValueId part, int64_t& at) const;
 
   Destination& destination_of(ValueId v, const Node& node);
   View new_buffer(ValueId v, const Node& node);
   void emit_concat(int u);
-  // Whether what is made there begins its life.
+  // True if a value made at `d` begins the life of its memory: the first write of a group does.
   bool begin(const Destination& d);
 
   // ---- kernels: lower_kernels.cpp ----
@@ -327,7 +328,7 @@ class Level {
   // The kernel of a unit's first node: its inputs, and the programs that make those that are made in
   // passing; no outputs yet.
   Kernel op_kernel(int u) const;
-  // Whether a unit reads what lies exactly there, but for its host.
+  // True if a unit reads a value that lies exactly at `view`, other than its epilogue_output.
   bool is_read_by(const Unit& un, const View& view) const;
   ProvenancePtr unit_provenance(const Unit& un) const;
   void emit_op(int u);

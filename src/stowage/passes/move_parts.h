@@ -7,9 +7,9 @@
 
 namespace stow {
 
-/// Where nothing but slices is read of an array that is moved to the device, and they are no more
-/// than the whole, each slice is moved by itself: weights of layers in a C++ loop come layer by
-/// layer, and what is kept of them or moved again is for a policy to say. Bits stay.
+/// Moves each slice by itself if only slices are read of an array that is moved to the device, and
+/// they are together no larger than the array. Weights of layers in a C++ loop then come layer by
+/// layer, and a policy says which of them are kept or moved again. Bits stay.
 Graph move_parts(const Graph& graph);
 
 }  // namespace stow

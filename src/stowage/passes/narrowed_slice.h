@@ -19,10 +19,11 @@ struct NarrowedSlice {
   std::vector<std::optional<int64_t>> starts;
 };
 
-/// Of a slice by steps of one that alone reads a dynamic_slice of the same region and pass, or a reshape of
-/// one that adds or drops axes of one element: the smaller dynamic_slice that gives the same elements. None
-/// where an axis that becomes shorter begins at a place that is not known: the start is clamped by the
-/// larger extent.
+/// Returns the smaller dynamic_slice that gives the same elements as a slice of a dynamic_slice.
+/// The slice has steps of one and is the only reader of a dynamic_slice of the same region and
+/// pass, or of a reshape of one that adds or drops axes of one element. Returns nothing if an axis
+/// that becomes shorter begins at a place that is not known: the start is clamped by the larger
+/// extent.
 /// @param uses how often each value of the graph is used
 /// @param known the integer that a value of the graph is, where that is known
 std::optional<NarrowedSlice> narrowed_slice(

@@ -48,19 +48,20 @@ struct NumberedMoves {
 
   explicit NumberedMoves(const Schedule& whole);
 
-  // Whether a write begins the life of more than what it writes: nothing may be written there
-  // before. What a loop fills bit by bit begins with the first bit, see begin_no_bits.
+  // True if a write begins the life of more than the bytes that it writes: nothing may be written
+  // there before. A buffer that a loop fills bit by bit begins with the first bit, see
+  // begin_no_bits.
   static bool begins_all(const Schedule& schedule, const View& view) {
     const Buffer& b = schedule.buffers[view.buffer.index()];
     return view.begins && view.terms.empty() && b.slots == 1 && b.parts.size() == 1;
   }
 
   Schedule schedule;
-  std::vector<Instruction> starts, dones;  // of the moves, by number
+  std::vector<Instruction> starts, dones;  // starts and dones of the moves, by number
   std::unordered_map<const Kernel*, Described> described;
-  std::vector<const Described*> in_order;  // of the kernels as for_each_kernel() meets them
-  std::vector<int> n_accesses;             // of each buffer, before any move is split
-  std::vector<bool> is_result;             // of each buffer
+  std::vector<const Described*> in_order;  // one a kernel, as for_each_kernel() meets them
+  std::vector<int> n_accesses;             // by buffer, before any move is split
+  std::vector<bool> is_result;             // by buffer
 
  private:
   void count_accesses();

@@ -68,7 +68,7 @@ class Overlapper {
   static void describe(Item& item, const NumberedMoves::Described& described);
   void add(Items& items, Instruction instruction);
 
-  // Of an instruction in a loop: what it touches in one of its iterations.
+  // Sets an item's accesses; those of an instruction in the loop `in` are of one of its iterations.
   void describe(Item& item, const Loop* in = nullptr, int64_t iteration = 0);
   static void collect_loops(Instruction& instruction, std::set<LoopId>& loops);
 
@@ -82,25 +82,26 @@ class Overlapper {
   // True if two buffers have one slot in common that is written: the first slot of a ring is
   // another buffer.
   bool share_a_slot(BufferId a, BufferId b) const;
-  // Whether each iteration of the loop around has a place of its own for the buffer.
+  // True if each iteration of the loop around has a place of its own for the buffer.
   bool has_slot_per_iteration(BufferId id) const {
     return loop_ && stow::has_slot_per_iteration(buffer(id), loop_->id);
   }
   // Staging buffers of this list alone, each iteration's written whole before they are read.
   void find_ringable(Items& items);
-  // Whether this output is the only access of its buffer so far.
+  // True if this output is the only access of its buffer so far.
   static bool first_touch(const std::map<size_t, int>& here, const Kernel& kernel,
                           const View& view);
 
-  // Whether a move, its windows `item`'s, must stay behind (or before) another instruction. A
-  // meeting with another iteration's use of the staging buffer only asks for a ring; starts of one
-  // stream run in order anyway, but a move that is not cut in two runs at once.
+  // True if the move `item` must stay behind (or before) another instruction. A conflict with
+  // another iteration's use of the staging buffer only asks for a ring. Starts of one stream run in
+  // order anyway, but a move that is not cut in two runs at once.
   bool bound(const Item& item, const Item& other, RingSlots& needed) const;
   // True if their stream keeps their order wherever they stand, which it does not of two starts.
   // Lists hold starts of one lane in order anyway; the collective stream has two lanes.
   static bool runs_in_order(const Item& item, const Item& other);
-  // Whether two instructions touch the same bytes, one of them writing, but for what a ring of up
-  // to `most` slots keeps apart: uses of a ringable buffer that may_ring() by two iterations.
+  // True if two instructions touch the same bytes and one of them writes. Bytes that a ring of up
+  // to `most` slots keeps apart do not count: two iterations' uses of a ringable buffer that
+  // may_ring().
   template <typename MayRing>
   bool meets(const Item& item, const Item& other, int most, MayRing&& may_ring,
              RingSlots& needed) const {
@@ -111,7 +112,7 @@ class Overlapper {
           item.accesses.begin(), item.accesses.end(),
           [&](const Access& own) { return (own.write || a.write) && meet(own, a, shift); });
       if (!meeting) continue;
-      // What is as many iterations away as a ring has slots lies in the same one.
+      // A use as many iterations away as a ring has slots lies in the same slot.
       if (apart == 0 || apart >= most || !may_ring(a.buffer) ||
           !ringable_.contains(a.buffer.index()))
         return true;
@@ -133,24 +134,25 @@ class Overlapper {
   // Collectives of what the list computes cannot start early: those of activations, as against
   // weights. In the other lane they hold none of those back that can.
   void choose_lanes(Items& items) const;
-  // Whether what a collective sends is made by more of the list than light kernels and copies.
+  // True if more of the list than light kernels and copies makes what a collective sends.
   bool is_computed_here(const Items& items, size_t i) const;
 
   // ---- moving instructions ----
 
-  // What comes back in just before a loop, having left there, and what waits for it, goes behind
-  // the loop, where nothing in it waits for that: moves for the loop need not wait for it then.
+  // Puts moves that bring values back just before a loop, and kernels that wait for them, behind
+  // the loop if nothing in the loop waits for them: moves for the loop need not wait for them then.
   void postpone(Items& items);
-  // Of a move that may run far ahead and another that leaves its source.
+  // True if `item` starts an inward copy that may run far ahead, and `before` is a move.
   bool starts_late(const Item& item, const Item& before) const;
-  // Whether what is postponed keeps no more memory of the device than it brings there itself.
+  // True if postponed items keep no more memory of the device than they bring there themselves.
   bool costs_little(const Items& items, size_t begin, const std::vector<bool>& waits) const;
 
   // Dones of what comes in go down to the first reader; starts of what goes out up to the writer.
   void settle(Items& items);
 
-  // Whether a start of what comes in must stay behind another instruction, or a done of what goes
-  // out before it: moves of a stream keep their order, and at most so many are under way.
+  // True if the start of an inward move must stay behind another instruction, or the done of an
+  // outward move before it. Moves of a stream keep their order, and the number under way is
+  // limited.
   bool stopped(Item& item, const Item& other, RingSlots& rings) const {
     return stopped_by(item, other, [&] { return bound(item, other, rings); });
   }
@@ -194,7 +196,7 @@ class Overlapper {
   size_t overtake(Item& item, Items& items, size_t at, RingSlots& rings);
   bool may_overtake(const Item& item, const Item& other) const;
 
-  // Where a start gets to up the list.
+  // The place that a start reaches up the list.
   struct Place {
     size_t at = 0;
     std::optional<Entry> entry;  // into the loop before `at`
@@ -227,7 +229,7 @@ class Overlapper {
 
   static bool is_start_of_sum(const Item& item);
 
-  // Whether one of a run must keep its place towards another instruction.
+  // True if an item of a run must keep its place towards another instruction.
   bool run_is_bound(const Items& items, size_t first, size_t n, const Item& other, int most,
                     RingSlots& needed) const;
   // As stopped(), of a run whose collective is `main`.
@@ -241,15 +243,15 @@ class Overlapper {
   // Puts what prepares the operand of a collective's start right before it: light kernels, and
   // dones of copies. Returns the length of the run that ends at `i`.
   size_t join_preparation(Items& items, size_t i);
-  // Whether an item writes what another one, or one of a run, reads.
+  // True if an item writes what another item, or an item of a run, reads.
   bool feeds(const Item& item, const Item& other) const;
   bool feeds(const Item& item, const Items& items, size_t first, size_t n) const;
 
   // A run goes up the list, or on into the iteration before. Returns where the list goes on.
   size_t hoist_run(Items& items, size_t first, size_t n);
 
-  // What stopped in the iteration before at the start of another collective goes on where that has
-  // gone further up since.
+  // Moves runs further up that stopped, in the iteration before, at the start of another collective
+  // that has itself gone further up since.
   void hoist_runs_again(Items& items);
 
   // Copies whose dones went into the iteration before start an iteration ahead of those again.

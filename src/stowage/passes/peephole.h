@@ -19,8 +19,9 @@ ValueId peephole(const Graph& graph, Node& node, const ArrayType& type);
 /// The one integer that a value holds everywhere, where that is known.
 std::optional<int64_t> known_integer(const Graph& graph, ValueId v);
 
-/// Where a reduction of all axes of a large array begins: it is to be one of trailing axes, from the
-/// returned one on, and then one of what that leaves. 0 for any other node.
+/// Returns the axis at which to cut a reduction of all axes of a large array in two: first a
+/// reduction of the trailing axes, from the returned one on, then one of what that leaves. 0 for
+/// any other node.
 ///
 /// This gives sums another order, by the shape alone and so in every program alike: rows can then be
 /// reduced wherever they are, tile by tile.

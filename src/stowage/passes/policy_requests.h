@@ -1,5 +1,5 @@
-// What checkpoint policies ask for by name, and what is refused of it: names that do not occur, that no
-// derivative needs, that lie elsewhere already.
+// The names that checkpoint policies ask for, and those that are refused: names that do not occur,
+// that no derivative needs, or whose values lie elsewhere already.
 // Not what is kept or recomputed; residuals.h has that.
 #pragma once
 
@@ -19,16 +19,17 @@ namespace stow {
 /// The names in the regions of one policy; a product bears that of any product.
 struct RegionNames {
   std::set<std::string> any, repeatable, elsewhere;
-  std::set<std::string> returned;   // of what the body of a loop returns
+  std::set<std::string> returned;   // names of values that the body of a loop returns
   // To be moved: of the repeatable ones outside loops, branches and other regions.
   std::set<std::string> offloaded;
-  std::map<std::string, MemoryKind> off_device;  // of values that cannot be offloaded from there
+  std::map<std::string, MemoryKind> off_device;  // memories of values that cannot be offloaded
   bool differentiated = false;
   ProvenancePtr made;  // the first checkpoint of the policy
 };
 
-/// What the policies of a graph ask for by name, and what became of it. Policies of one name count
-/// as one: a function that makes its policy anew for each layer asks for the same in each.
+/// The names that the policies of a graph ask for, and what became of each request. Policies of one
+/// name count as one: a function that makes its policy anew for each layer asks for the same in
+/// each.
 struct PolicyRequests {
   std::map<const Policy*, RegionNames> names;  // by policy, in its regions that have a derivative
   std::set<std::pair<std::string, std::string>> moved;  // the policy's name and the value's
@@ -38,7 +39,7 @@ struct PolicyRequests {
 
 /// The regions around a node, outermost first.
 std::vector<RegionId> region_chain(const Graph& graph, RegionId region);
-/// What a policy may want to find this node by.
+/// Returns the name by which a policy may ask for this node; nothing for a node without one.
 std::optional<std::string> wanted_name(const Node& node);
 /// The results of a node that its function has: residuals of scans and conds come behind them.
 int n_own_results(const Node& node);
@@ -56,8 +57,9 @@ void check_effects(PolicyRequests& requests, bool twice);
 /// True if a node of the graph, or of one nested in it, is of a derivative that has been differentiated.
 bool is_differentiated_twice(const Graph& graph);
 
-/// Of a graph as it was traced: where later passes find nothing left of a region, as its gradient
-/// reads what went in alone, a name may still be one that is nowhere.
+/// Checks the names that policies ask for in a graph as it was traced. Later passes may find
+/// nothing left of a region whose gradient reads the region's inputs alone; a name that occurs
+/// nowhere is found here all the same.
 /// Errors: TraceError when a policy asks for a name that nothing in any of its regions has.
 void check_names_occur(const Graph& traced);
 

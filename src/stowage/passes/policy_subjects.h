@@ -1,4 +1,4 @@
-// Which node a checkpoint policy is asked about in a program of one position.
+// The node that a checkpoint policy is asked about in a program of one position.
 // Not the policy's answer.
 #pragma once
 

@@ -10,7 +10,7 @@
 
 namespace stow {
 
-/// What the residuals pass knows of the graph that it made.
+/// Facts that the residuals pass knows of the graph that it made.
 struct Recomputation {
   /// True for nodes that recompute forward work, by node.
   std::vector<bool> clone;

@@ -1,4 +1,4 @@
-// What one round over one graph keeps for its backward part, as a least cut by bytes.
+// The values that one round over one graph keeps for its backward part, as a minimum cut by bytes.
 // Not the rewriting of the graph; residuals.cpp does that.
 #pragma once
 
@@ -63,8 +63,8 @@ class ResidualLevel {
     return depth_ == 0 ? !node.backward
                        : node.backward && static_cast<int>(chain(node).size()) >= 1;
   }
-  // What earlier rounds recompute is no reader: it is there before the backward work that needs
-  // this round's values, and must not hold them until then.
+  // A node that earlier rounds recompute is no reader: it is there before the backward work that
+  // needs this round's values, and must not hold them until then.
   bool is_reader(const Node& node) const {
     return node.backward && !is_forward(node) && !is_clone(node);
   }
@@ -78,7 +78,7 @@ class ResidualLevel {
     return graph_.type(v).kind == MemoryKind::kDevice && !keepable_input(v) &&
            ask(graph_.def(v), v).mark == Mark::kKeep;
   }
-  /// Where a kept value waits for its readers.
+  /// The memory in which a kept value waits for its readers.
   MemoryKind destination(ValueId v) const { return destination_[v.index()]; }
   bool is_forward_value(ValueId v) const {
     return !graph_.is_input(v) && is_forward(graph_.def(v));
@@ -187,14 +187,14 @@ class ResidualLevel {
     return answer;
   }
 
-  // What comes from another memory comes again rather than stay.
+  // A value that is moved from another memory is moved again rather than kept.
   bool is_cheap(const Node& node) const {
     if (node.op == OpKind::kDevicePut)
       return graph_.type(node.operands[0]).kind != MemoryKind::kDevice;
     return is_cheap_to_recompute(node.op);
   }
 
-  // What the policy keeps of the bodies of scans that will be cloned.
+  // Keeps the values that the policy keeps in the bodies of scans that will be cloned.
   void keep_exposed() {
     if (exposed_.empty()) return;
     std::vector<bool> seen(graph_.n_values());
@@ -256,13 +256,13 @@ class ResidualLevel {
       edges_.push_back({-1, in(v), MinCut::kInfinite});
       return;
     }
-    // What enters another region is kept, or every region would be recomputed from the first one's
-    // input.
+    // A value that enters another region is kept, or every region would be recomputed from the
+    // first one's input.
     const bool boundary = boundary_[v.index()];
     const bool recomputable =
         !settled && ((answer.mark == Mark::kRecompute && !boundary) ||
                      (is_cheap(node) && !(boundary && node.region.valid()) && !must_keep_.count(v)));
-    // What is to be offloaded and lies elsewhere already stays there.
+    // A value that is to be offloaded and lies elsewhere already stays there.
     const bool keepable = settled || boundary || answer.mark != Mark::kRecompute;
     edges_.push_back({in(v), out(v), keepable ? bytes : MinCut::kInfinite});
     if (!recomputable) {

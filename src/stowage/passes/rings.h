@@ -9,7 +9,7 @@
 
 namespace stow {
 
-/// Whether each iteration of a loop has a place of its own for the buffer.
+/// True if each iteration of a loop has a place of its own for the buffer.
 bool has_slot_per_iteration(const Buffer& buffer, LoopId loop);
 
 /// A buffer that only the instructions of `list`, the loop's body, touch becomes several that take

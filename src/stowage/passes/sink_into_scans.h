@@ -8,12 +8,12 @@
 
 namespace stow {
 
-/// Where a scan reads an array that is moved to the device for it, its body moves each slice; where
-/// it alone reads the result of elementwise work over such arrays and scalars, its body does that
-/// work on each slice. So stacks that wait elsewhere come slice by slice, and a gradient on the host
-/// that is scaled for an optimizer that goes matrix by matrix is never whole on the device. An array
-/// that something else needs whole on the device stays; so does one that several scans read, unless
-/// each is to move its slices for itself, `again`. Bits stay.
+/// Moves each slice in a scan's body if the scan reads an array that is moved to the device for it.
+/// If the scan alone reads the result of elementwise work over such arrays and scalars, its body
+/// does that work on each slice. Stacks off the device then come slice by slice, and a gradient on
+/// the host that is scaled for an optimizer that goes matrix by matrix is never whole on the
+/// device. An array that something else needs whole on the device stays; so does one that several
+/// scans read, unless each is to move its slices for itself, `again`. Bits stay.
 Graph sink_into_scans(const Graph& graph, bool again = false);
 
 }  // namespace stow

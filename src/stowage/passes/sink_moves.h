@@ -12,7 +12,7 @@ namespace stow {
 /// the host, as by out_shardings, is never whole on the device. Bits stay.
 Graph sink_moves(const Graph& graph);
 
-/// Whether a value is what a scan stacks, residuals aside.
+/// True if a value is a stacked result of a scan, residuals aside.
 bool is_stacked(const Graph& graph, ValueId v);
 
 }  // namespace stow

@@ -1,5 +1,5 @@
-// What of a graph can be streamed: elementwise work over arrays that lie on the host or disk, or go
-// there, or that are sums of few rows.
+// Parts of a graph that can be streamed: elementwise work over arrays that lie on the host or disk,
+// or go there, or that are sums of few rows.
 // Not the rewriting into scans; that is tiles.h.
 #pragma once
 
@@ -36,7 +36,7 @@ std::vector<TileCluster> find_tile_clusters(const Graph& graph, int64_t tile_byt
 /// be there.
 bool is_sum_of_rows(const Graph& graph, ValueId v);
 
-/// Whether a gather or scatter over that shape is of whole rows, along the first axis.
+/// True if a gather or scatter over an array of that shape is of whole rows, along the first axis.
 bool is_of_rows(const GatherParams& p, const Shape& shape);
 
 /// The first axis that a reduction drops; 0 for any other node.
@@ -56,9 +56,9 @@ ValueId brought_back(const Graph& graph, ValueId v);
 /// is that constant's value or that scalar; invalid for any other value.
 ValueId uniform_source(const Graph& graph, ValueId v);
 
-/// Whether that is a constant's value.
+/// True if the uniform_source() of a value is a constant.
 bool is_uniform_constant(const Graph& graph, ValueId v);
-/// Such a value in the graph of `b`, of that shape.
+/// Adds the constant behind a uniform value to the graph of `b`, broadcast to that shape.
 Val uniform_constant(GraphBuilder& b, const Graph& graph, ValueId v, const Shape& shape);
 
 }  // namespace stow

@@ -9,9 +9,9 @@ namespace stow {
 
 struct TileOptions {
   int64_t bytes = 0;  ///< Of a tile, about; 0: no tiles.
-  /// What would take no more than that on the device, were it of f32, is left whole where it comes
-  /// there, makes results as large, and sends nothing away; and so is what reads the same. Tiles
-  /// would cost a launch each and save little beside those results.
+  /// Arrays of at most that many bytes, counted as f32, are left whole if they come to the device,
+  /// make results as large, and send nothing away. Work that reads the same arrays is left whole
+  /// too. Tiles would cost a launch each and save little beside those results.
   int64_t whole_bytes = 0;
   bool beside = false;  ///< See below.
 };

@@ -31,7 +31,8 @@ inline bool is_inward(Lane lane) {
          lane == static_cast<Lane>(StreamKind::kCollective);
 }
 
-/// What an instruction touches. Of a kernel it is worked out once for all trials of a schedule.
+/// The accesses of an instruction. Those of a kernel are computed once for all trials of a
+/// schedule.
 class Accesses {
  public:
   using Shared = std::shared_ptr<const std::vector<Access>>;
@@ -56,7 +57,7 @@ struct Item {
   Instruction instruction;
   int shift = 0;
   Accesses accesses;
-  int passed = 0;  // of a start or a done: so many others of its stream are under way at once
+  int passed = 0;  // number of other moves of its stream under way at once; of a start or a done
   std::array<bool, kNumLanes> moves{};  // by lane: whether a nested list has moves of it
   StreamKind stream = StreamKind::kCompute;
   Lane lane = 0;
@@ -91,7 +92,8 @@ class Items {
     else
       std::rotate(place(to), place(from), place(from + 1));
   }
-  /// Those of [begin, end) that are to go last, by number, go there.
+  /// Moves the items of [begin, end) that are marked in `last`, by number, to the end of that
+  /// range.
   void put_last(size_t begin, size_t end, const std::vector<bool>& last) {
     std::vector<Item*> moved;
     size_t to = begin;

@@ -6,10 +6,11 @@
 
 namespace stow {
 
-/// Of each instant, and of the end, how many instants before it are kept. An iteration of a loop is left
-/// out if everything that lives in it, instant by instant, also lives in the iteration one period (of
-/// the loop's rings) later, or earlier: of a loop that fills a stack the last iterations are left, of one that
-/// empties a stack the first. Linear in the live ranges, apart from a logarithm.
+/// Returns for each instant, and for the end, how many instants before it are kept. An iteration of
+/// a loop is left out if everything that lives in it, instant by instant, also lives in the
+/// iteration one period (of the loop's rings) later, or earlier: of a loop that fills a stack the
+/// last iterations are left, of one that empties a stack the first. Linear in the live ranges,
+/// apart from a logarithm.
 std::vector<int64_t> kept_before(const Lifetimes& lifetimes);
 
 /// The rectangles at the instants that are kept, renumbered.

@@ -46,8 +46,8 @@ std::vector<int64_t> live_bytes(const Schedule& schedule, const Lifetimes& lifet
                                 MemoryKind kind);
 
 struct MemoryPlan {
-  /// Of each buffer one offset into the arena of its kind, or one a slot or iteration where those
-  /// lie apart; of arguments 0.
+  /// By buffer, its offset into the arena of its kind; one offset a slot or iteration if those lie
+  /// apart; 0 for arguments.
   std::vector<std::vector<int64_t>> offsets;
   std::array<int64_t, kNumMemoryKinds> arena_bytes{};
   MemoryAnalysis analysis;

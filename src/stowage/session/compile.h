@@ -46,11 +46,13 @@ struct CompileOptions {
   /// How many moves between memories may be under way, in each direction, beside the one whose
   /// value is in use: 0 runs every move by itself.
   int transfers_ahead = 377;
-  /// Where moves that may run ahead would be waited for, what would leave last and come back first
-  /// stays on the device as far as `capacities[0]` allows (passes/keep_resident.h).
+  /// Keeps on the device the values that would leave last and come back first, as far as
+  /// `capacities[0]` allows, if moves that may run ahead would be waited for
+  /// (passes/keep_resident.h).
   bool keep_resident = true;
-  /// What moves ahead may raise each kind's total to. No bound on the program: one that takes more
-  /// without any is compiled so, and fails to run. Unlimited: none raises the peak on the device.
+  /// Bytes of each kind that moves ahead may raise its total to. This is no bound on the program:
+  /// one that takes more without moves ahead is compiled so, and fails to run. Unlimited: no move
+  /// ahead raises the peak on the device.
   Device::Capacities capacities = {Device::unlimited_bytes(), Device::unlimited_bytes(),
                                    Device::unlimited_bytes()};
   /// Elementwise work over larger arrays on the host or disk goes tile by tile, near this many bytes
@@ -73,14 +75,15 @@ class Executable {
  public:
   virtual ~Executable() = default;
   virtual const MemoryAnalysis& memory_analysis() const = 0;  ///< Exact, without running.
-  /// What it runs, in order; for simulate() and traces.
+  /// The instructions that it runs, in order; for simulate() and traces.
   virtual const ir::Schedule& schedule() const = 0;
   /// For each output the input whose memory it takes, or -1.
   virtual const std::vector<int>& output_aliases() const = 0;
   virtual const std::vector<ArrayType>& input_types() const = 0;  ///< In order.
   virtual const std::vector<ArrayType>& output_types() const = 0;  ///< In order.
-  /// Of a program of a mesh: how its results lie, what of it stays whole or passes through a larger form,
-  /// and the collectives of a position. Empty for any other.
+  /// The shardings of its results, the notes on values that stay whole or pass through a larger
+  /// form, and the collectives of a position. All three are empty unless the program is one of a
+  /// mesh.
   virtual const std::vector<AxisSharding>& output_shardings() const = 0;
   virtual const std::vector<ShardingNote>& sharding_notes() const = 0;       ///< Largest first.
   virtual const std::vector<CollectiveCount>& collectives() const = 0;       ///< By op.

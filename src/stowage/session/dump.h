@@ -48,8 +48,8 @@ class Dump {
   int n_texts_ = 0;
 };
 
-/// What the inputs of a graph are called in files: by their name, or by number ("%3") where they
-/// have none or share it.
+/// Returns the keys of a graph's inputs in files: their names, or their numbers ("%3") for inputs
+/// that have no name or share it.
 std::vector<std::string> input_keys(const Graph& graph);
 
 }  // namespace stow

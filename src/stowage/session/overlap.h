@@ -1,4 +1,4 @@
-// Which moves between memories and collectives run beside the computation, as far as memory allows.
+// The choice of moves and collectives that run beside the computation, as far as memory allows.
 // Not how; passes/transfers.h does that.
 #pragma once
 
@@ -11,9 +11,10 @@
 
 namespace stow {
 
-/// Whether a step hardly takes longer than its busiest stream, the mean over an accelerator of
-/// today with its link and network, and with links and networks that move what the schedule moves in half
-/// the time of its computation, the same and twice that: nobody said what it will run on.
+/// True if a step hardly takes longer than its busiest stream. It is the mean over several targets,
+/// since the target is not known: an accelerator of today with its link and network, and ones whose
+/// links and networks move what the schedule moves in half, once and twice the time of its
+/// computation.
 bool hides_well(const Schedule& schedule);
 
 /// How much longer a step takes than one of another schedule, the mean over those of that one.

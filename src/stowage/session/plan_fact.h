@@ -1,4 +1,4 @@
-// What processes that run a program together compare of their plans before the first run.
+// The facts of their plans that processes running a program together compare before the first run.
 // Not the comparison; runtime/comm/world.h has that.
 #pragma once
 

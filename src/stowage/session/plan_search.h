@@ -10,7 +10,7 @@
 
 namespace stow {
 
-/// What a search chose.
+/// The result of a plan search.
 struct FoundPlan {
   Graph updates;  ///< With its updates where they happen.
   Graph tiled;    ///< And with streamed work in tiles: what `planned` is of.

@@ -1,4 +1,4 @@
-// What a gradient keeps from its forward part for its backward part, value by value.
+// The values that a gradient keeps from its forward part for its backward part.
 // Not its memory over time; that is the plan's.
 #pragma once
 
