@@ -162,15 +162,15 @@ class Fuser {
   int64_t least_epilogue_;
   int threads_;
   Units result_;
-  std::vector<Wants> wants_;                 // of values
+  std::vector<Wants> wants_;                 // by value
   std::vector<int> depths_;                  // likewise
   std::vector<bool> copies_;
-  std::vector<size_t> first_node_;           // of each unit
+  std::vector<size_t> first_node_;           // by unit
   std::vector<size_t> reached_;              // the last node of it and of all that it depends on
   std::vector<std::vector<int>> readers_;    // units that read it
-  std::vector<int> n_uses_;                  // of values, by nodes and as outputs
+  std::vector<int> n_uses_;                  // by value: uses by nodes and as an output
   std::vector<std::vector<NodeId>> readers_of_root_;  // those that are made
-  std::vector<int> n_readers_;               // of roots, by nodes and as outputs
+  std::vector<int> n_readers_;               // by root: reads by nodes and as an output
   std::vector<size_t> last_reader_;
   std::vector<int> heavy_before_;            // nodes up to each that have kernels of their own
   std::vector<size_t> waits_for_;            // the last of those that each node depends on
