@@ -122,8 +122,8 @@ class Fuser {
   // then, unless it waits for something later. It may be done early where it takes the place of all
   // that it reads; if other work reads an operand too, both would wait.
   bool is_far_from_clones(int u, NodeId id, int other = -1);
-  // Backward work on a value of unit u, a forward one, that would be done before the products
-  // between and wait for another of them, while the value itself waits as well.
+  // Backward work on a value of unit u, a forward one, that would be done before the products between and
+  // wait for another of them, while the value itself waits as well.
   bool would_wait_beside(int u, NodeId id);
   int heavy_between(NodeId first, NodeId second) const;
 

@@ -47,7 +47,7 @@ struct OverlapLimits {
 };
 
 /// The same with moves a few ahead, as far as its largest live sums stay within the capacities; no layout was
-/// made of it. What a step takes at most once overlap() has searched, or nearly.
+/// made of it. Its step time is an upper bound, or nearly, of that after overlap() has searched.
 Schedule with_few_ahead(const Schedule& schedule, const Device::Capacities& capacities);
 
 /// The same program with up to `ahead` moves of each stream under way at a time, or fewer where
