@@ -35,7 +35,7 @@ enum class Pass : uint8_t {
   kVjp,        ///< Reverse mode.
   kVmap,       ///< The rewriting of a function over a batch.
   kResiduals,  ///< A value computed again, or moved to wait elsewhere.
-  kUnroll,     ///< What joins the iterations of a loop that is written out.
+  kUnroll,     ///< The nodes that join the iterations of a loop that is written out.
   kTiles,      ///< The cutting of work over host memory into tiles.
   kTransfers,  ///< The scheduling of moves.
   kLower       ///< A copy that the layout needs.
@@ -100,7 +100,7 @@ struct Node {
 struct Value {
   ArrayType type;
   NodeId node;    ///< Invalid for an input.
-  int index = 0;  ///< Which input or which result.
+  int index = 0;  ///< Number of the input, or of the node's result.
 };
 
 /// Built by appending (GraphBuilder); const once shared.

@@ -104,8 +104,8 @@ struct GatherParams {
   /// Collapsed axes whose starts are not in the index vectors: the start along operand axis
   /// `batch_axes[k]` is the place of the index vector along axis `index_batch_axes[k]` of indices.
   Dims batch_axes = {}, index_batch_axes = {};
-  /// Of a scatter into one of so many tiles of a whole: as many as updates are beside it for one that
-  /// is within. Says what it costs, not what it does.
+  /// Number of tiles of the whole array of which a scatter writes one: one in so many updates lies
+  /// within that tile. It changes the estimated cost of a scatter, not its result.
   int64_t n_tiles = 1;
   friend bool operator==(const GatherParams&, const GatherParams&) = default;
 };

@@ -134,7 +134,7 @@ struct Kernel {
   std::shared_ptr<const RowProgram> program;
   struct Made {
     std::shared_ptr<const RowProgram> program;  ///< Null where the operand lies in memory.
-    View view;                                  ///< What it would be; in no buffer.
+    View view;                                  ///< The operand as if in memory; in no buffer.
   };
   std::array<Made, 2> made;
   std::vector<View> inputs, outputs;
@@ -220,9 +220,9 @@ struct Loop {
   LoopId id;
   int64_t trip_count = 0;
   std::vector<Instruction> body;
-  std::vector<Instruction> condition;  ///< Of an open loop.
-  View predicate;                      ///< Of an open loop.
-  std::vector<View> carries;  ///< Of an open loop: what it leaves, whenever the condition fails.
+  std::vector<Instruction> condition;  ///< Condition of an open loop.
+  View predicate;                      ///< Predicate of an open loop.
+  std::vector<View> carries;  ///< Values that an open loop leaves, whenever the condition fails.
   ProvenancePtr provenance;
 };
 /// Alternatives, one of which runs: that of `index`, an i32 scalar that is clamped to them, or a

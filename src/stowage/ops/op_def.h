@@ -47,7 +47,7 @@ struct VjpContext {
   std::vector<Val> operands;
   std::vector<Val> results;
   std::vector<std::optional<Val>> cotangents;  ///< None where it is zero.
-  std::vector<bool> needed;                    ///< Which operands' cotangents are asked for.
+  std::vector<bool> needed;                    ///< By operand: its cotangent is asked for.
 
   const Val& ct() const { return *cotangents[0]; }
 };

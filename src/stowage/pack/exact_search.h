@@ -29,7 +29,7 @@ struct Strategy {
 /// buffer that nothing unplaced fits under: it is placed at its bound, or postponed, which says
 /// that it rests on something unplaced, so its bound rises to the lowest such top. A section fails
 /// when, for some height r, r plus the sizes of its buffers bound at or above r exceed the
-/// capacity. What the unplaced buffers no longer link falls apart into components of its own.
+/// capacity. Parts that the unplaced buffers no longer link become components of their own.
 class ExactSearch {
  public:
   ExactSearch(std::vector<Item> items, int32_t n_sections, int64_t capacity);

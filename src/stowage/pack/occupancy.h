@@ -1,5 +1,4 @@
-// Occupied bytes by section: a segment tree over sections with coalesced byte intervals in its
-// nodes.
+// Occupied bytes by section: a segment tree with coalesced byte intervals in its nodes.
 // Not an interference graph: asking for a range of sections touches O(log sections) nodes.
 #pragma once
 
@@ -51,7 +50,7 @@ class Occupancy {
   // that holds a part of first..last and more besides.
   template <typename Inside, typename Across>
   void walk(int32_t first, int32_t last, Inside&& inside, Across&& across) const {
-    int32_t l = first + leaves_, r = last + leaves_;  // What is still to be covered.
+    int32_t l = first + leaves_, r = last + leaves_;  // The range still to be covered.
     int32_t a = l, b = r, width = 1;                  // The ancestors of both ends.
     for (; a > 0; a >>= 1, b >>= 1, width <<= 1) {
       if (l <= r) {

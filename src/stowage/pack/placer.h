@@ -28,8 +28,8 @@ class Placer {
   size_t run(const std::vector<int32_t>& order, Fit fit, int64_t limit,
              const std::function<bool()>& stop = {});
 
-  const std::vector<int64_t>& offsets() const { return offsets_; }  // Of the last run.
-  int64_t height() const { return height_; }                        // Of what it placed.
+  const std::vector<int64_t>& offsets() const { return offsets_; }  // Offsets of the last run.
+  int64_t height() const { return height_; }                        // Height of the buffers placed.
   int64_t extent(int32_t buffer) const { return extents_[buffer]; }
   /// Steps taken over nodes and intervals in all runs: what budgets of work are counted in.
   int64_t work() const { return work_; }

@@ -19,7 +19,7 @@ struct SectionRect {
 
 struct Sections {
   std::vector<SectionRect> rects;  // Buffer by buffer.
-  std::vector<int32_t> begin;      // Of buffer b: rects[begin[b]] up to rects[begin[b + 1]].
+  std::vector<int32_t> begin;      // Buffer b has rects[begin[b]] up to rects[begin[b + 1]].
   std::vector<int64_t> live;       // [sections] the live sum of each.
   int64_t largest_live = 0;
 

@@ -34,7 +34,7 @@ class Walls {
   int32_t leaves_ = 1;
   const std::vector<Item>* items_ = nullptr;
   const std::vector<int64_t>* offsets_ = nullptr;
-  std::vector<std::vector<int32_t>> lists_;  // Of what covers a node and not its parent; falling.
+  std::vector<std::vector<int32_t>> lists_;  // Items that cover a node, not its parent; falling.
   std::vector<int32_t> below_;               // The lowest of a node and its descendants.
 };
 

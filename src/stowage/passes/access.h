@@ -13,7 +13,7 @@ namespace stow {
 struct Access {
   BufferId buffer;
   bool write = false;
-  bool whole = false;  ///< Of a nested loop: any of the buffer.
+  bool whole = false;  ///< True if a nested loop may touch any bytes of the buffer.
   int64_t low = 0, high = 0;
   std::vector<LoopTerm> terms;
 };

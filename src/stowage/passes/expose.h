@@ -14,8 +14,8 @@ namespace stow {
 
 /// A value of a scan's body that a policy says to keep, as one more stacked result of the scan.
 struct ExposedValue {
-  int result = 0;  ///< Of the scan.
-  ValueId inner;   ///< Of the body.
+  int result = 0;  ///< Number of the scan's result.
+  ValueId inner;   ///< The value in the body.
   PolicyAnswer answer;
 };
 struct ExposedScan {

@@ -63,14 +63,14 @@ struct ValueUse {
   ValueId root;        ///< The value whose memory it is a window of.
   bool splat = false;  ///< A constant with one value: a step of whoever reads it.
   bool lazy_iota = false;
-  bool needed = false;      ///< Of a root: it must lie in memory, something outside its unit reads it.
-  bool reshaped = false;    ///< Of a root: some reader needs it contiguous.
+  bool needed = false;      ///< True for a root that something outside its unit reads from memory.
+  bool reshaped = false;    ///< True for a root that some reader needs contiguous.
 };
 
 struct Units {
   std::vector<Unit> units;
   std::vector<ValueUse> uses;  ///< One a value of the graph.
-  std::vector<View> windows;   ///< Of each value on its root, were the root contiguous.
+  std::vector<View> windows;   ///< Window of each value on its root, were the root contiguous.
 };
 
 /// `input_views` give the strides in which the graph's inputs lie. With `fuse` off every node is a

@@ -51,7 +51,7 @@ struct ScanPlan {
   std::vector<Ring> rings;
   std::vector<bool> reusable;                    // body inputs whose memory the body may write over
   std::vector<View> stacks;                      // whole stacked results
-  std::vector<std::optional<View>> interleaved;  // those that share a buffer
+  std::vector<std::optional<View>> interleaved;  // stacked results that share a buffer
 };
 
 struct Context {
@@ -361,7 +361,7 @@ class Level {
   std::vector<bool> begun_;
   mutable std::vector<ValueId> overwritten_;  // stacks whose reader may write over their slots
   mutable std::map<int, std::unique_ptr<ScanPlan>> scans_;
-  mutable std::map<int, std::vector<std::unique_ptr<Level>>> nested_;  // of conds and whiles
+  mutable std::map<int, std::vector<std::unique_ptr<Level>>> nested_;  // levels of conds and whiles
   std::vector<Instruction>* out_ = nullptr;
 };
 

@@ -14,7 +14,7 @@ namespace stow {
 /// A dynamic_slice that takes out what a slice leaves of a larger one.
 struct NarrowedSlice {
   const Node* wide = nullptr;  ///< The larger dynamic_slice.
-  Shape shape;                 ///< What is taken out; the slice's own but for axes of one element.
+  Shape shape;                 ///< Shape taken out; the slice's own but for axes of one element.
   /// By axis of its operand: the start where that is another than the larger one's.
   std::vector<std::optional<int64_t>> starts;
 };

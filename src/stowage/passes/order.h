@@ -13,7 +13,7 @@ namespace stow {
 
 enum class OrderStrategy : uint8_t {
   kProgram,  ///< As written.
-  kGreedy,   ///< Of the units that are ready, the one that leaves the least memory live.
+  kGreedy,   ///< Always the ready unit that leaves the least memory live.
   kBeam      ///< A beam search for the order of the lowest peak of live bytes.
 };
 inline constexpr int kNumOrderStrategies = 3;

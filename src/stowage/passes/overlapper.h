@@ -139,10 +139,12 @@ class Overlapper {
 
   // ---- moving instructions ----
 
-  // Puts moves that bring values back just before a loop, and kernels that wait for them, behind
-  // the loop if nothing in the loop waits for them: moves for the loop need not wait for them then.
+  // Puts moves behind a loop that bring values back just before it, the values having left just
+  // before it too, and puts kernels that wait for these moves there as well. Nothing in the loop
+  // may wait for them. Moves for the loop need not wait for them then.
   void postpone(Items& items);
-  // True if `item` starts an inward copy that may run far ahead, and `before` is a move.
+  // True if `item` starts an inward copy that may run far ahead, and `before` is a move or a
+  // collective.
   bool starts_late(const Item& item, const Item& before) const;
   // True if postponed items keep no more memory of the device than they bring there themselves.
   bool costs_little(const Items& items, size_t begin, const std::vector<bool>& waits) const;

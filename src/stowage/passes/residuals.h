@@ -12,11 +12,11 @@ namespace stow {
 /// only kept values, everything else being computed again there by clones.
 ///
 /// In a region, the policy says what may be kept and what must be recomputed; outside any region
-/// everything may be kept. What enters a region may always be kept. Among what may be kept, the
-/// fewest bytes are: a value that elementwise work gives back from other kept values is recomputed
-/// without being asked. Regions nest: an outer region is realised first, then what it recomputes
-/// is treated as forward work of the inner ones. A pair of a forward scan and its backward scan is
-/// treated as one iteration of both, their stacks following.
+/// everything may be kept. Values that enter a region may always be kept. Of the values that may be
+/// kept, those of the fewest bytes are: a value that elementwise work gives back from other kept
+/// values is recomputed without being asked. Regions nest: an outer region is realised first, then
+/// what it recomputes is treated as forward work of the inner ones. A pair of a forward scan and
+/// its backward scan is treated as one iteration of both, their stacks following.
 ///
 /// `override_policy`, when set, stands in for the policy of every region.
 /// A value that is to be offloaded is moved right after it is computed and brought back for its

@@ -14,7 +14,7 @@ namespace stow {
 Graph sum_slices(const Graph& graph);
 
 /// Does elementwise work on a stack slice by slice in the scan's body, with its moves from and to
-/// other memories. The stack has no other readers. The work ends in results of the graph, and
+/// other memories. Such work alone reads the stack. The work ends in results of the graph, and
 /// beside the stack reads only arguments of the same shape and scalars that do not wait for the
 /// scan. Reductions over it that keep the slices apart go into the body too, and work on views of
 /// these, as on a scale of each row. An optimizer's update then happens in the backward pass, layer

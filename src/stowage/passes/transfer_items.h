@@ -58,7 +58,7 @@ struct Item {
   int shift = 0;
   Accesses accesses;
   int passed = 0;  // number of other moves of its stream under way at once; of a start or a done
-  std::array<bool, kNumLanes> moves{};  // by lane: whether a nested list has moves of it
+  std::array<bool, kNumLanes> moves{};  // by lane: true if a nested list has moves of it
   StreamKind stream = StreamKind::kCompute;
   Lane lane = 0;
   const Kernel* move(Lane lane, MovePhase phase) const {

@@ -26,10 +26,10 @@ struct Lifetimes {
   /// One entry a buffer, or one a slot or iteration where those of a buffer lie apart; without
   /// rectangles where nothing is placed.
   pack::Problem problem;
-  std::vector<BufferId> owner;    ///< Of each entry.
-  std::vector<size_t> first;      ///< Of each buffer: its first entry.
+  std::vector<BufferId> owner;    ///< The buffer of each entry.
+  std::vector<size_t> first;      ///< The first entry of each buffer.
   std::vector<const Kernel*> at;  ///< The kernel of each instant.
-  std::vector<LoopRun> runs;      ///< Of loops that are walked whole.
+  std::vector<LoopRun> runs;      ///< Runs of loops that are walked whole.
   std::vector<int> run_at;        ///< The innermost of these around each instant, or -1.
   /// True if every run has these instants: no branch, no open loop, and no loop walked in part.
   bool of_every_run = true;
@@ -73,9 +73,9 @@ inline constexpr double kGoodGap = 0.002;
 
 /// The work that the packer may do; counted, so that a plan is the same everywhere.
 struct PackEffort {
-  int64_t work = 0;     ///< Of greedy packing beyond its first pass (pack/heuristics.h).
-  double search_s = 0;  ///< Of exact search, near so many seconds, where that left more than a gap.
-  int64_t enough = 0;   ///< Of the device's arena: no less is searched for than so many bytes.
+  int64_t work = 0;     ///< Work of greedy packing beyond its first pass (pack/heuristics.h).
+  double search_s = 0;  ///< Seconds of exact search, about, if greedy packing left more than a gap.
+  int64_t enough = 0;   ///< Bytes of the device's arena; none smaller is searched for.
   size_t most_searched = 10'000;  ///< Buffers; of more there is greedy packing alone, which is reported.
 };
 /// For a plan that will be run.

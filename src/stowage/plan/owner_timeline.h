@@ -22,14 +22,14 @@ enum class OwnerUse : uint8_t {
   kResidual,  ///< Kept for the backward pass.
   kForward,
   kBackward,  ///< Gradients, and what is computed for them.
-  kScratch    ///< Of kernels.
+  kScratch    ///< Scratch of kernels.
 };
 
 /// Buffers of one owner.
 struct OwnerLine {
   OwnerUse use = OwnerUse::kForward;
   PeakOwner owner;             ///< Bytes and count at the peak of the memory kind.
-  int input = -1;              ///< Of an argument: which of the program's inputs.
+  int input = -1;              ///< Number of the program's input that an argument is.
   std::vector<int64_t> bytes;  ///< Live bytes, one a column.
 };
 
@@ -38,7 +38,7 @@ struct OwnerTimeline {
   /// The instants shown, ascending. Each column shows the fullest instant of those up to the next
   /// column, so the peak is among them.
   std::vector<int64_t> instants;
-  int64_t n_instants = 0;    ///< Of the timeline; the last stands behind the last kernel.
+  int64_t n_instants = 0;    ///< Instants of the timeline; the last is behind the last kernel.
   size_t peak_column = 0;    ///< The first column with the most live bytes.
   int64_t peak_live_bytes = 0;  ///< There, arguments included. The plan's total is more by its gaps.
   std::vector<std::string> running;  ///< The instruction of a column: "mul at layers/mlp (model.cpp:41)".

@@ -67,7 +67,7 @@ struct CompileOptions {
   /// When set, the graph after each pass, the timeline and the inputs of the first run go to a
   /// folder of their own in it (session/dump.h). Not set: the environment's STOW_DUMP.
   std::string dump_dir;
-  std::string dump_name;  ///< What that folder is called, behind a number.
+  std::string dump_name;  ///< Name of that folder, behind a number.
 };
 
 /// A compiled program. Immutable; may be run many times, by one thread at a time.

@@ -11,10 +11,10 @@
 
 namespace stow {
 
-/// True if a step hardly takes longer than its busiest stream. It is the mean over several targets,
-/// since the target is not known: an accelerator of today with its link and network, and ones whose
-/// links and networks move what the schedule moves in half, once and twice the time of its
-/// computation.
+/// True if a step hardly takes longer than its busiest stream. The ratio is a mean over several
+/// targets, since the target is not known: an accelerator of today with its link and network, and
+/// ones whose links and networks move what the schedule moves in half, once and twice the time of
+/// its computation.
 bool hides_well(const Schedule& schedule);
 
 /// How much longer a step takes than one of another schedule, the mean over those of that one.
@@ -30,7 +30,7 @@ class StepTimes {
 
  private:
   std::vector<DeviceDescription> devices_;
-  std::vector<double> bounds_s_;  // of the reference
+  std::vector<double> bounds_s_;  // the reference's bound_s, by device
 };
 
 /// Bounds of the work of one call. Smaller ones are for tests.
@@ -39,14 +39,15 @@ struct OverlapLimits {
   /// Trials of one attempt: how fine moves are told apart. Some dozen moves take all of them, so this one
   /// is not reported, as the width of a beam is not.
   int trials = 100;
-  int64_t trial_instants = 2'000'000;  ///< Of the timelines of one attempt's trials.
-  int64_t instants = 1'500'000;  ///< Of all attempts, after which moves are only lowered to what fits.
+  int64_t trial_instants = 2'000'000;  ///< Instants of the timelines of one attempt's trials.
+  /// Instants of all attempts, after which moves are only lowered to what fits.
+  int64_t instants = 1'500'000;
   /// Steps of moves past others in one attempt after which none is tried further ahead.
   int64_t work = 4'000'000;
 };
 
 /// The same with moves a few ahead, as far as its largest live sums stay within the capacities; no layout was
-/// made of it. What a step takes at most once overlap() has searched, or nearly.
+/// made of it. Its step time is an upper bound, or nearly, of that after overlap() has searched.
 Schedule with_few_ahead(const Schedule& schedule, const Device::Capacities& capacities);
 
 /// True if a plan with this schedule is worth the search for its layout.

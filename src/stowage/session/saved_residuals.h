@@ -12,17 +12,17 @@ namespace stow {
 /// One value that the backward part reads.
 struct SavedResidual {
   enum class Source : uint8_t {
-    kArgument,  ///< Of the function; there anyway.
+    kArgument,  ///< An argument of the function; there anyway.
     kCaptured,  ///< An array that the function captured; there anyway.
     kNamed,     ///< A value that has a name.
-    kCarry,     ///< What a scan carries, as each iteration found it.
-    kOutput     ///< What an op gave.
+    kCarry,     ///< A carry of a scan, as each iteration found it.
+    kOutput     ///< The result of an op.
   };
   ArrayType type;  ///< That of the stack, where a scan keeps one an iteration.
   Source source = Source::kOutput;
   std::string name;      ///< The argument's path, the name, or the op's.
   bool stacked = false;  ///< Over the iterations of a scan.
-  ir::ProvenancePtr place;   ///< Where it was computed; null where that is not known.
+  ir::ProvenancePtr place;   ///< The place that computed it; null if that is not known.
 };
 /// "f32[3,4] from the argument '0/w'", "f32[8] named 'h' at mlp (m.cpp:41)",
 /// "f32[5,8] output of dot_general at m.cpp:40, stacked by scan".
