@@ -124,7 +124,7 @@ class Disk {
   int file_ = -1;
   std::mutex extents_mutex_;
   DiskExtents extents_;
-  // Of each direction: index 0 reads, 1 writes.
+  // One mutex and one queue for each direction: index 0 reads, index 1 writes.
   std::mutex mutex_[2];
   std::unique_ptr<DiskQueue> queue_[2];
 };

@@ -17,7 +17,7 @@ struct KernelCost {
   double special_ops = 0;   ///< Elements that an exp, a root, a division takes.
   double bytes = 0;  ///< Read and written, each operand and result once; of a collective sent.
   MemoryKind from = MemoryKind::kDevice, to = MemoryKind::kDevice;  ///< Of a move.
-  /// Of a collective of several positions, in the kernel; null of all else.
+  /// Parameters, in the kernel, of a collective of several positions; null for all other kernels.
   const CollectiveParams* collective = nullptr;
   OpKind collective_op = OpKind::kAllGather;
   double whole_bytes = 0;  ///< Of a collective: the larger of its operand and its result.

@@ -257,7 +257,7 @@ class BackwardPaired
     for (int64_t r = i; r < i + n; ++r) Kernel::put_row(buf_.ds_rows, r, key, zero, zero);
   }
 
-  // Where the marks of the block of keys that is meant are.
+  // Offsets of the marks of the current block of keys.
   int64_t lanes_marks() const {
     return place_ * buf_.lanes_marks;
   }

@@ -1,4 +1,4 @@
-// What attention on pairs of bf16 is made of: the register kernel, 2^x, and ways out of its panels.
+// Parts of attention on pairs of bf16: the register kernel, 2^x, and ways out of its panels.
 // Not for other machines; see pairs.h.
 #pragma once
 
@@ -16,7 +16,7 @@ inline constexpr int kTileRows = 12, kTileCols = 32;
 inline constexpr int64_t kKeyPairs = kKeyBlock / 2;
 inline constexpr float kLog2E = 1.44269504f;
 
-/// What the sums of a tile are added to: nothing, what `out` holds, or that by a factor a column.
+/// Addend of a tile's sums: nothing, the content of `out`, or that content times a factor a column.
 enum class Onto { kNothing, kOut, kScaledOut };
 
 struct TileArgs {
@@ -117,7 +117,7 @@ STOW_BF16 inline __m512i pair_of(__m512 first, __m512 second) {
   return woven((__m512i)_mm512_cvtne2ps_pbh(first, second));
 }
 
-/// What panels of pairs are made of that do not split numbers.
+/// Operations on panels of pairs that do not split numbers.
 struct PairWords {
   using Element = Bf16;
   static constexpr bool kBeside = false;
@@ -130,7 +130,7 @@ struct PairWords {
   static void clear_pairs(uint32_t* panel, int64_t first, int64_t last) {
     std::fill_n(panel + first * kTileCols, (last - first) * kTileCols, 0u);
   }
-  /// Of row `row`, keys [key, key + 32). In a pair of keys, too, the earlier one is the high half.
+  /// Writes keys [key, key + 32) of row `row`. The earlier key of a pair is the high half, too.
   static STOW_BF16 void put_row(uint32_t* rows, int64_t row, int64_t key, const __m512& first,
                                 const __m512& last) {
     _mm512_storeu_si512(rows + row * kKeyPairs + key / 2,

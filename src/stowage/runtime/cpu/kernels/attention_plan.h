@@ -43,7 +43,7 @@ class Carver {
 inline int64_t round_up_to(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 inline int64_t blocks_of(int64_t n, int64_t block) { return (n + block - 1) / block; }
 
-/// Whether machines that multiply pairs of bf16 do so for this attention. Scores are scaled after
+/// True if machines that multiply pairs of bf16 do so for this attention. Scores are scaled after
 /// their maximum is taken, so the scale has to keep their order.
 inline bool attention_may_pair(const AttentionSpec& s) {
   return s.dtype == DType::kBF16 && s.scale > 0 && s.scale <= std::numeric_limits<float>::max();
@@ -58,8 +58,8 @@ inline bool attention_may_triple(const AttentionSpec& s) {
 }
 inline int64_t pairs_of(int64_t n) { return (n + 1) / 2; }
 
-/// What panels of pairs are filled up to: rows of a left operand, and pairs of either; and the
-/// parts that each number is packed as.
+/// Multiples to which panels of pairs are padded: rows of a left operand, and pairs of either
+/// operand. Also the number of parts as which each number is packed.
 struct AttentionUnits {
   int64_t rows, pairs, parts = 1;
   constexpr int64_t rows_of(int64_t n) const { return (n + rows - 1) / rows * rows; }
@@ -105,8 +105,9 @@ inline KeyRange visible_range(const AttentionSpec& s, const KeyIntervals& interv
   return range.first < range.last ? range : KeyRange{0, 0};
 }
 
-/// What a query's outputs are divided by, given its sum of exponentials and how many keys it sees: zeros
-/// stay zeros where it sees none, and are NaN, as a softmax is, where all its scores are -inf.
+/// Returns the divisor of a query's outputs, given its sum of exponentials and the number of keys
+/// it sees. Zeros stay zeros if it sees no key. They become NaN, as in a softmax, if all its scores
+/// are -inf.
 inline float softmax_divisor(float sum, int64_t seen) {
   if (sum != 0) return sum;
   return seen == 0 ? 1.0f : std::numeric_limits<float>::quiet_NaN();
@@ -126,7 +127,7 @@ struct AttentionForwardPlan {
 };
 AttentionForwardPlan plan_attention_forward(const AttentionSpec& spec, int threads);
 
-/// What a forward task is of: columns [first, first + columns) of a batch element and key-value
+/// Range of a forward task: columns [first, first + columns) of a batch element and key-value
 /// head. Tasks of a head come one after the other, for the cache.
 struct AttentionForwardPlace {
   int64_t batch, kv_head, first, columns, group;

@@ -44,8 +44,8 @@ struct DirectConv {
   int64_t scratch_bytes() const { return panels_bytes + strip_bytes * threads; }
 };
 
-/// Whether a convolution, of the views given as [N,C,S...], [O,C,K...] and [N,O,T...], is done so.
-/// What it depends on is shapes, strides and dtypes alone.
+/// True if a convolution is computed directly. Its views are given as [N,C,S...], [O,C,K...] and
+/// [N,O,T...]. The answer depends on shapes, strides and dtypes alone.
 bool is_direct(const ConvParams& params, const TensorView& x, const TensorView& k,
                const TensorView& y);
 DirectConv plan_direct(const ConvParams& params, const TensorView& x, const TensorView& k,

@@ -50,7 +50,7 @@ HWY_INLINE V mul_add(V a, V b, V c) {
     return hn::MulAdd(a, b, c);
 }
 
-/// What a micro-kernel reads and writes. Strides in elements.
+/// Arguments of a micro-kernel. Strides are in elements.
 template <typename T>
 struct MicroArgs {
   int64_t kc;             // depth
@@ -155,7 +155,7 @@ HWY_NOINLINE void micro(const MicroArgs<T>& args) {
     if constexpr (kPack) packed += V * kLanes;
   };
   if constexpr (kWhole) {
-    // What counts and points takes its share of the ports that multiply, so there is little of it.
+    // Counters and pointers compete for the ports that multiply, so there are few of them.
     for (; k >= kFetchEvery; k -= kFetchEvery) {
       if (out_left > 0) {
         --out_left;

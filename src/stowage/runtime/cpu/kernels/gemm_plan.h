@@ -80,10 +80,10 @@ struct GemmPlan {
   int64_t n_tasks() const { return batch.extent * tasks_m * tasks_n; }
 };
 
-/// Whether machines that multiply pairs of bf16 do so for this product.
+/// True if machines that multiply pairs of bf16 do so for this product.
 bool gemm_may_pair(const GemmSpec& spec);
 
-/// Whether machines that multiply tiles of bf16 split the f32 of this product for that.
+/// True if machines that multiply tiles of bf16 split the f32 of this product to use them.
 bool gemm_may_triple(const GemmSpec& spec);
 
 /// Errors: aborts on a mix of dtypes that gemm.h does not allow.
@@ -135,8 +135,8 @@ static_assert(gemm_piece_stride(false, true) == kGemmMaxBlockM &&
               gemm_piece_stride(true, true) == kGemmColUnit &&
               gemm_piece_stride(false, false) == kGemmBlockK);
 
-/// Whether an epilogue is due, of a block of so many columns that is done up to `done` and of which it has
-/// had those up to `had`.
+/// True if an epilogue is due on a block of `cols` columns. The block is computed up to column
+/// `done`, and its epilogue has run up to column `had`.
 inline bool is_finish_due(const GemmPlan& p, int64_t had, int64_t done, int64_t cols) {
   return done == cols || (!p.whole_rows && done - had >= kGemmFinishCols);
 }

@@ -336,13 +336,13 @@ class GemmThread {
       pack_part(kc, j, cols, 0, kc);
     }
   }
-  // Of a panel of B the steps [from, to) of k.
+  // Packs the steps [from, to) of k of a panel of B.
   void pack_part(int64_t kc, int64_t j, int64_t cols, int64_t from, int64_t to) {
     pack<kCols<T>>(p_.b, b_, b_batch_, b_cols_ + j, std::min<int64_t>(kCols<T>, cols - j),
                    b_ks_ + from, to - from, b_pack_ + j * kc + from * kCols<T>);
   }
 
-  // Whether n panels of B from column j on are rows of whole adjacent vectors.
+  // True if n panels of B from column j on are rows of whole adjacent vectors.
   bool whole_panels(int64_t j, int64_t cols, int64_t n) const {
     return j + n * kCols<T> <= cols && is_run(b_cols_ + j, n * kCols<T>);
   }
@@ -353,8 +353,8 @@ class GemmThread {
     bool first;  // the tile of B is yet to be packed
   };
 
-  // Whichever operand is small goes by inside. A large tile of B is packed a panel at a time, shortly
-  // before its first use or by it.
+  // The inner loop runs over the smaller operand. A large tile of B is packed a panel at a time,
+  // shortly before its first use or by it.
   void block(const Block& x, T* sums) {
     const bool finishes = p_.finish && last_k_;
     a_from_ = 0;
@@ -404,7 +404,8 @@ class GemmThread {
     }
   }
 
-  // Whether the first product of a panel of B packs it: rows of whole vectors of the right type.
+  // True if the first product with a panel of B packs it. The panel has rows of whole vectors of
+  // the right type.
   bool packs_in_passing(int64_t j, int64_t rows) const {
     return !b_in_place_ && !a_in_place_ && b_even_ && b_cols_run_[j / kCols<T>] && rows >= kRows &&
            j + kCols<T> <= n_.count;
@@ -588,7 +589,8 @@ class GemmThread {
   int64_t a_ks_[kGemmBlockK], b_ks_[kGemmBlockK];
   int64_t a_rows_[kGemmMaxBlockM], c_rows_[kGemmMaxBlockM];
   int64_t b_cols_[kGemmMaxTileN], c_cols_[kGemmMaxTileN];
-  // Of a panel: evenly spaced; adjacent and whole vectors; adjacent.
+  // Flags of each panel: rows of C evenly spaced; columns of B adjacent, in whole vectors; columns
+  // of C adjacent.
   bool c_rows_even_[kGemmMaxBlockM / kRows], b_cols_run_[kGemmMaxTileN / kCols<T>],
       c_cols_run_[kGemmMaxTileN / kCols<T>];
 };

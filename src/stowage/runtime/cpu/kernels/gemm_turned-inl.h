@@ -22,7 +22,7 @@ HWY_BEFORE_NAMESPACE();
 namespace stow::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// What it reads and writes. Strides in elements.
+/// Arguments of the micro-kernel. Strides are in elements.
 struct TurnedArgs {
   int64_t kc;                 // depth
   const float* a;             // a panel [kc, kRows]

@@ -15,7 +15,7 @@ namespace stow::cpu::rows {
 
 struct RowPattern;
 
-// What is known of a step before it has a place.
+// Facts of a step before it has a place.
 struct Value {
   Span span = Span::kOne;
   int level = 0;             // The first phase in which it can be computed.
@@ -31,7 +31,7 @@ struct Value {
   bool by_position = false;  // A step that find_one_hot() has made.
 };
 
-// What a step and those it absorbs become.
+// Kernel of a step together with the steps that it absorbs.
 struct Fused {
   MapKernel map = nullptr;
   std::vector<int> args;
@@ -97,10 +97,10 @@ class Compiler {
   // True if output k is that of a column reduction: written after the rows of its group.
   bool is_column_sum(int k) const;
 
-  // Whether a step's kernel reads and writes the memory forms of bf16 and f16.
+  // True if a step's kernel reads and writes the memory forms of bf16 and f16.
   bool takes_forms(const Step& s) const;
 
-  // Whether a store is a vector copy of floats.
+  // True if a store is a vector copy of floats.
   bool is_vector_store(const Step& s) const;
 
   // True if output `k` and input `input` may be the same memory.
@@ -192,12 +192,12 @@ class Compiler {
   // Where a value of whole rows is kept for what is stored last, and of its form, it lies in the
   // place of that from the beginning: rows are then read and written in one place, not in two.
   void choose_parking();
-  // Whether value i may lie in the output of store `store`, a fused one, until that happens.
+  // True if value i may lie in the output of store `store`, a fused one, until that store happens.
   bool can_park(int i, int store);
 
   // ---- registers, steps, places: row_emit.cpp ----
 
-  // Where value i lies, for a step at the present position.
+  // Returns the place of value i for a step at the present position.
   Place place_of(int i);
 
   int32_t constant(const Step& s);
@@ -226,7 +226,7 @@ class Compiler {
 
   void bind_all();
   void bind_each(std::vector<PlanStep>& steps);
-  // Whether operand k is an output for PlanOperand::may_stream.
+  // True if operand k is an output for PlanOperand::may_stream.
   bool may_stream(int32_t k) const;
   void bind(Place& p, bool by_row);
 

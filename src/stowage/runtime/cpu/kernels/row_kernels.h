@@ -44,7 +44,7 @@ class Ahead {
     to_[n_ranges_++] = from + static_cast<uintptr_t>(bytes);
     lines_ += (bytes + kLineBytes - 1) / kLineBytes;
   }
-  /// So many steps of weight 1 are to fetch it all.
+  /// Spreads the fetches over `weight` steps of weight 1.
   void share_out(int64_t weight) {
     a_weight_ = lines_ * kOne / std::max<int64_t>(1, weight);
     pop();
@@ -194,7 +194,7 @@ struct ReduceColumnsCall {
 };
 using ReduceColumnsKernel = void (*)(const ReduceColumnsCall&);
 
-/// What reductions by `op` of `dtype` are made of; all null where the op has no meaning for it.
+/// Kernels of reductions by `op` of `dtype`; all null if the op has no meaning for that dtype.
 /// Accumulators are of register_dtype(dtype).
 struct ReduceKernels {
   ReduceRowsKernel rows = nullptr;
@@ -234,8 +234,8 @@ MapKernel f32_square_grad_kernel(OpKind left);
 /// sqrt(a^2 + b^2) of f32, every op rounded: with m the larger of |a| and |b| and r the smaller divided by
 /// it, m sqrt(1 + r r). Infinite where either is, even beside a NaN; 0 where both are 0.
 MapKernel f32_hypot_kernel();
-/// What a sum over a row comes to of which all but the element at column `factor` (one i32 a row, in
-/// the row or not) is taken as 0.
+/// Kernel for the sum over a row in which all elements count as 0 except the one at column `factor`
+/// (one i32 a row, in the row or not).
 ReduceRowsKernel f32_pick_kernel();
 /// x + (column == position ? c : 0), or x - it; x is arg 0, or args 0 times 1 for `of_product`; then
 /// c, then the position, one i32 a row. Null for an outer that is no sum or difference.

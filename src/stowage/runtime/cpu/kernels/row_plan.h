@@ -63,7 +63,7 @@ struct PlanOperand {
   int64_t inner_row = 0, inner_col = 0;
 };
 
-/// Where a step finds or leaves a value.
+/// Place from which a step reads a value, or to which it writes one.
 struct Place {
   enum Kind : uint8_t { kNone, kRegister, kOperand, kConstant };
   Kind kind = kNone;

@@ -57,7 +57,8 @@ class RowProgramRunner {
   void run(std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs,
            void* scratch);
 
-  /// What every run comes down to, wherever the operands lie; null where that depends on them.
+  /// Returns the calls that every run makes, wherever the operands lie; null if the calls depend on
+  /// that.
   RowCalls* only_calls() const;
 
  private:
@@ -78,7 +79,7 @@ class RowBlocks {
  public:
   explicit RowBlocks(const RowProgram& program);
 
-  /// Whether a block must have all columns of its rows, which share a reduction or a result.
+  /// True if a block must have all columns of its rows, which share a reduction or a result.
   bool whole_rows() const;
   /// Bytes of scratch of a thread.
   int64_t scratch_bytes() const;

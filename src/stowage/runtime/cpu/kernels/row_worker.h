@@ -199,7 +199,7 @@ class RowWorker {
     }
     if (bytes < least_streamed_bytes()) streamed_ = 0;
   }
-  // Of an output among the first 64; else none.
+  // Returns the bit of operand k if it is among the first 64 outputs; else 0.
   uint64_t bit(int32_t k) const {
     const int32_t output = k - plan_.n_inputs;
     return output >= 0 && output < 64 ? uint64_t{1} << output : 0;

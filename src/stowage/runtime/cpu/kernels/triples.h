@@ -47,7 +47,7 @@ inline Mark mark_of(uint32_t largest) {
   if (exponent >= kLarge) return kExact;
   return largest == 0 || exponent >= kSmall ? 0 : static_cast<Mark>(kSmallBecomes - exponent);
 }
-// Whether any of 16 such rows has a mark, or a NaN.
+// True if any of 16 rows, given the bits of its largest magnitude, has a mark or a NaN.
 STOW_BF16 inline bool has_marks(__m512i largest) {
   constexpr int kLeast = (kSmall + 127) << 23, kMost = (kLarge + 127) << 23;  // as bits
   // One less than zero's bits are the most there are.
@@ -55,7 +55,7 @@ STOW_BF16 inline bool has_marks(__m512i largest) {
                                   _mm512_set1_epi32(kLeast - 1)) |
           _mm512_cmpge_epu32_mask(largest, _mm512_set1_epi32(kMost))) != 0;
 }
-/// What a row with it was multiplied by, or what undoes that.
+/// Returns the factor by which a row with this mark was multiplied, or its inverse for `undo`.
 inline float factor_of(Mark mark, bool undo = false) {
   return mark == kExact ? 1.0f : std::ldexp(1.0f, undo ? -mark : mark);
 }
@@ -90,7 +90,7 @@ STOW_BF16 inline __m512i pair_of(__m512i first, __m512i second) {
   return _mm512_mask_blend_epi16(0xaaaaaaaa, _mm512_srli_epi32(first, 16), second);
 }
 
-// Of each of 32 adjacent words the high half.
+// Returns the high half of each of 32 adjacent words.
 STOW_BF16 inline __m512i adjacent_pairs(__m512i first, __m512i last) {
   const __m512i lane =
       _mm512_set_epi32(60, 56, 52, 48, 44, 40, 36, 32, 28, 24, 20, 16, 12, 8, 4, 0);
