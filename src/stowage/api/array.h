@@ -83,7 +83,7 @@ struct CallSite {
 
 /// The number in x[i], with the place in the source where it was written.
 struct ElementNumber {
-  /// Of any integer type.
+  /// Takes a number of any integer type.
   template <std::integral T>
   ElementNumber(T i, const char* file = __builtin_FILE(),  // NOLINT: converts by design
                 int line = __builtin_LINE())

@@ -12,7 +12,7 @@ namespace stow {
 /// The index (i32) of each element that is not zero: one vector an axis of x.
 /// Errors: TraceError for a scalar x or a negative size.
 std::vector<Array> nonzero(const Operand& x, int64_t size, int64_t fill_value = 0);
-/// Of the flattened array.
+/// As nonzero, for the flattened array.
 Array flatnonzero(const Operand& x, int64_t size, int64_t fill_value = 0);
 /// As nonzero, a row a place: i32[size, rank].
 Array argwhere(const Operand& x, int64_t size, int64_t fill_value = 0);
@@ -37,8 +37,8 @@ std::pair<Array, Array> histogram(const Operand& x, int64_t bins = 10,
 /// The same between `edges`, a rising vector.
 std::pair<Array, Array> histogram(const Operand& x, const Array& edges,
                                   const HistogramOptions& options = {});
-/// Which bin of the edges `bins`, a rising or falling vector, each element lies in: bins[i - 1] <= x
-/// < bins[i] (right: < and <=). Types: i32.
+/// Index of the bin in which each element lies: i if bins[i - 1] <= x < bins[i] (right: < and <=).
+/// `bins` is a rising or falling vector of edges. Types: i32.
 Array digitize(const Operand& x, const Array& bins, bool right = false);
 /// The line through the points (xp, fp) at x, xp rising; beyond them the first and the last of fp, or
 /// what is given. Types: floats, of integers f32. Errors: TraceError unless xp and fp are vectors of

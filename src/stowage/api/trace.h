@@ -39,7 +39,8 @@ struct Storage {
   DeviceBufferPtr buffer;
   std::vector<std::byte> literal;
   std::string donated;  ///< To whom and where, once donated.
-  /// Of an array over several devices or on those of other processes, which has no `buffer`; else null.
+  /// Shards of an array over several devices or on those of other processes, which has no `buffer`;
+  /// else null.
   std::shared_ptr<const Shards> shards = {};
   bool shares_buffer = false;  ///< Another array may hold a buffer of it, so it cannot be donated.
 };

@@ -56,7 +56,7 @@ struct StoredTensor {
 struct CheckpointIndex {
   CheckpointMeta meta;
   std::vector<CheckpointFile> files;
-  /// Of version 2: 16 hexadecimal digits that all files of one save have in their headers; else "".
+  /// Version 2: 16 hexadecimal digits that all files of one save have in their headers; else "".
   std::string save_id;
   std::map<std::string, StoredTensor, std::less<>> tensors;  ///< By name; version 1: none.
 

@@ -152,7 +152,7 @@ Array decoder_logits(const DecoderConfig& config, const Decoder& model, const Ar
                      std::optional<DType> out = {}, const ForwardOptions& options = {});
 /// Log-probabilities of `targets` i32 [..] given hidden states [.., d]: f32 [..]. The logits of
 /// `chunk` tokens exist at a time, those of no other are kept; the backward pass computes them again.
-/// Of `options` the adapter, its configuration and the dropout key are read, or the slots; with these
+/// Reads the adapter, its configuration and the dropout key of `options`, or the slots. With slots,
 /// hidden states are [B, .., d]. The product of the hidden states with A of the head's adapter is made
 /// for all tokens before they are cut into chunks.
 Array decoder_log_probs(const DecoderConfig& config, const Decoder& model, const Array& hidden,

@@ -45,7 +45,7 @@ struct TrainConfig {
     int64_t batch = 16;  ///< Sequences of a microbatch.
     int64_t seq = 128;
     int64_t accumulate = 1;  ///< Microbatches of an update.
-    // Of JSONL files (train/dataset.h):
+    // Settings of JSONL files (train/dataset.h):
     bool pack = false;
     bool mask_prompt = true;
     bool shuffle = true;

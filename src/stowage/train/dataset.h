@@ -142,7 +142,7 @@ class Dataset {
   int64_t n_batches(HeldOut part) const;
   TokenBatch batch(HeldOut part, int64_t index) const;
 
-  /// Of all tokens and targets of training, in hexadecimal digits (io/digest.h).
+  /// Digest of all tokens and targets of training, in hexadecimal digits (io/digest.h).
   const std::string& digest() const { return digest_; }
 
  private:

@@ -24,7 +24,7 @@ struct DTypePolicy {
   DType params = DType::kF32;   ///< Of trained weights between steps, and of their gradients.
   DType compute = DType::kF32;  ///< Of activations and products.
 };
-/// Those that a text of parse_compute_dtype() stands for.
+/// Returns the dtypes that a text of parse_compute_dtype() stands for.
 DTypePolicy dtype_policy(const std::string& compute);
 
 }  // namespace stow

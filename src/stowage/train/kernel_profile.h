@@ -27,8 +27,9 @@ std::string kernel_name(const Kernel& kernel);
 
 class KernelProfile final : public RunObserver {
  public:
-  /// Of a program that runs on so many threads. One thread's compute is timed by its processor time,
-  /// which a busy neighbour disturbs less: it is what passes from the end of one kernel to that of
+  /// Profiles a program that runs on `threads` threads. One thread's compute is timed by its
+  /// processor time, which a busy neighbour disturbs less: the time from the end of one kernel to
+  /// the end of
   /// the next.
   explicit KernelProfile(int threads) : one_thread_(threads == 1) {}
   void ran(const RunEvent& event) override;

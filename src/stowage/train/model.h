@@ -103,7 +103,7 @@ class TrainData {
   /// Batches that are evaluated once, after the last step.
   virtual int64_t n_test_batches() const { return 0; }
   virtual HostBatch test_batch(int64_t /*i*/) const { return {}; }
-  /// Of the content, in hexadecimal digits (io/digest.h). A run resumes with the same alone.
+  /// Digest of the content, in hexadecimal digits (io/digest.h). A run resumes with the same alone.
   virtual std::string digest() const = 0;
   /// Runs TrainModel::sample on the bytes of its inputs; none where the run is interrupted.
   using RunSample = std::function<std::optional<std::vector<float>>(const HostBatch& inputs)>;
@@ -129,8 +129,8 @@ class ModelWeights {
   /// row-major, in the types that these say. Holds no more than the slice and pieces. Errors: "PATH: …".
   virtual Result<void> read_parameter(size_t i, const TensorSlice& slice, DeviceBuffer& buffer) = 0;
   virtual Result<void> read_frozen(size_t i, const TensorSlice& slice, DeviceBuffer& buffer) = 0;
-  /// Of the frozen arrays, in hexadecimal digits (io/digest.h). A run resumes with the same alone. Reads
-  /// them again unless they were read whole, in order. Errors: "PATH: …".
+  /// Digest of the frozen arrays, in hexadecimal digits (io/digest.h). A run resumes with the same
+  /// alone. Reads the arrays again unless they were read whole, in order. Errors: "PATH: …".
   virtual Result<std::string> digest() const = 0;
 };
 

@@ -27,7 +27,7 @@ struct PlanPage {
 
 /// The figures of the page: {"report": …, "programs": [{"name", "kinds": [{"kind", "total_bytes",
 /// "instants", "owners": [{"use", "what", "source", "peak_bytes", "bytes"}], …}]}], "remedies", …}.
-/// Of a sweep also {"sweep": [to_json(SweepRow), …]}.
+/// A sweep also has {"sweep": [to_json(SweepRow), …]}.
 /// The series `bytes` are runs: value, length, value, length. Its size is bounded: a chart has at most
 /// 400 columns and 24 owners, the smaller ones merged by what they serve; texts are cut at 200 bytes and
 /// lists at 256 entries.

@@ -48,8 +48,8 @@ inline int64_t blocks_of(int64_t n, int64_t block) { return (n + block - 1) / bl
 inline bool attention_may_pair(const AttentionSpec& s) {
   return s.dtype == DType::kBF16 && s.scale > 0 && s.scale <= std::numeric_limits<float>::max();
 }
-/// Whether machines that multiply tiles of bf16 split the f32 of this attention for that: where
-/// enough is multiplied by what is packed, and no more than a block of products is summed at once.
+/// True if machines that multiply tiles of bf16 split the f32 of this attention to use them: enough
+/// is multiplied by what is packed, and no more than a block of products is summed at once.
 inline bool attention_may_triple(const AttentionSpec& s) {
   constexpr int64_t kLeast = 256;  // query columns, and keys
   return s.dtype == DType::kF32 && s.scale > 0 && s.scale <= std::numeric_limits<float>::max() &&

@@ -286,7 +286,8 @@ class BackwardWalk {
     return unseen / kQueryBlock;
   }
 
-  // What the end of a task writes, from this block of keys on, and what the next begins with.
+  // Queues the lines that the end of the task writes, from this block of keys on, and those with
+  // which the next task begins.
   void fetch_end(int64_t block, int64_t next_head) {
     constexpr int64_t kMost = 1 << 19;  // bytes that still leave room for what is at work
     const int64_t first = block * kKeyBlock, n = s_.kv_len - first, group = a_.plan.group;

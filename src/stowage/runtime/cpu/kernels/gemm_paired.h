@@ -122,7 +122,7 @@ STOW_BF16 inline void write_row(const float* row, const float* prev, Out* to, in
 /// pack_left and pack_right, as PairPacking; and multiply<Out>(rows, PieceArgs&), into f32 or
 /// rounded into bf16, which may use up args.fetch. Where kMarks, packing also writes a mark of each
 /// row, and all of a depth is one K block. Where kReadsRows, it also takes rows of A as they lie.
-/// Where kBeside, it packs panels of B beside its products, and writes pieces of C later, at
+/// With kBeside, it packs panels of B beside its products, and writes pieces of C later, at
 /// flush() at the latest.
 template <typename Kernel>
 class PairedThread {
@@ -316,7 +316,7 @@ class PairedThread {
     const int64_t at = c_batch_ + c_rows_[i] + c_cols_[j];
     const ptrdiff_t stride = h > 1 ? c_rows_[i + 1] - c_rows_[i] : 0;
     const bool begins = k == 0, ends = k + kGemmBlockK >= depth_;
-    // Whether C itself holds the sums, or what the only part of them is added to.
+    // True if C itself holds the sums, or is the addend of their only part.
     const bool in_c = p_.c == DType::kF32 && even &&
                       (!p_.accumulate || (begins && ends && !p_.partial_sums));
     float* const c_sums = in_c ? static_cast<float*>(c_) + at : nullptr;

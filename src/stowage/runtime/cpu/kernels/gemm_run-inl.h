@@ -515,7 +515,7 @@ class GemmThread {
     }
   }
 
-  // Whether C itself holds the sums while K blocks go by, or what the only one is added to.
+  // True if C itself holds the sums between K blocks, or is the addend of the only K block.
   bool made_in_c() const { return c_is_sum_ && !p_.partial_sums; }
 
   // A range whose offsets are at hand; in a batch of small products it stays the same.

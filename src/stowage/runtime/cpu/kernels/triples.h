@@ -29,11 +29,11 @@ inline constexpr int64_t kStepWords = 2 * kParts * kTileWords;  // of a panel, t
 // for the left operand, 16 pairs of 16 columns each for the right one. The pair's earlier k is its
 // low half.
 
-/// What was done to a row of a panel (of the right operand: a column) before it was split: it was
-/// multiplied by 2^mark where all of it is so small that parts and products would be lost as
-/// subnormal numbers; or kExact: it has an infinity, of which there are no parts, or numbers so
-/// large that products of parts might overflow where those of the numbers do not. Then the parts
-/// only add up to it, and its products are made one by one.
+/// Scaling of a row of a panel (of the right operand: a column) before it is split. The row is
+/// multiplied by 2^mark if all of it is so small that parts and products would be lost as subnormal
+/// numbers. The mark is kExact if the row has an infinity, which has no parts, or numbers so large
+/// that products of parts might overflow where products of the numbers do not. Then the parts only
+/// add up to the row, and its products are made one by one.
 using Mark = int8_t;
 inline constexpr Mark kExact = -128;
 
