@@ -198,9 +198,9 @@ struct Remedy {
 /// run ahead in these plans, so a peak is the least that the change asks for.
 std::vector<Remedy> plan_remedies(const Job& job, const Choice& choice, const Budgets& budgets);
 
-/// Of a plan that computes the loss from all logits at once: what computing it a part at a time
-/// would need instead, with the same placement, where that is less. A change asks for the placement
-/// where another would be chosen by itself.
+/// Returns what a plan that computes the loss from all logits at once would need if it computed the
+/// loss a part at a time, with the same placement, where that is less. A change asks for the
+/// placement if another would be chosen by itself.
 std::vector<Remedy> loss_remedies(const Job& job, const JobPlan& plan, const Budgets& budgets);
 
 }  // namespace stow

@@ -40,9 +40,9 @@ std::string to_string(const Placement& placement);
 std::vector<StepPolicy> policy_ladder();
 /// All that a configuration leaves open, from the cheapest in time to the cheapest in memory.
 std::vector<Placement> placement_ladder(const TrainConfig& config, const ModelSizes& sizes);
-/// Returns the forms of the feed-forward blocks that are worth a try under a policy, true for
-/// chunks. Chunks are worth a try if the backward pass computes the blocks again, and there is more
-/// than one chunk.
+/// Returns the forms of the feed-forward blocks that are worth a try under a policy, in the order
+/// to try: false is whole, true in chunks. Chunks are worth a try if the backward pass computes the
+/// blocks again, and there is more than one chunk.
 std::vector<bool> chunked_forms(const TrainConfig& config, const ModelSizes& sizes,
                                 StepPolicy policy);
 /// The same of the loss, `p` being the rest of the placement.

@@ -50,8 +50,8 @@ class LineQueue {
   int count_ = 0, next_ = 0;
 };
 
-/// Lines to fetch: first those of the next step (`near`), then those of the end of the task and the
-/// begin of another (`far`).
+/// Lines to fetch: first those of the next step (`near`), then those of the end of the task and of
+/// the start of the next (`far`).
 class AttentionAhead {
  public:
   static constexpr int64_t kStepsALine = 8;

@@ -161,9 +161,9 @@ class BackwardPaired
   }
 
  private:
-  // Of S and dP: the n queries from `row` on, and kTileCols keys from `key` on, which no rows but
-  // [from, to) see. They lie in one of two places, P and dS of a panel of keys likewise, where
-  // one is differentiated beside products of another.
+  // A tile of S and dP: the n queries from `row` on, and kTileCols keys from `key` on, which no
+  // rows but [from, to) see. S and dP lie in one of two places (`turn`), and so do P and dS of a
+  // panel of keys (`panel`), as one tile is differentiated beside products of another.
   struct Tile {
     int64_t key, from, to, row, n, turn, panel;
   };

@@ -76,7 +76,7 @@ class SoftmaxStep {
     const __m512 s = _mm512_load_ps(scores_ + i * kTileCols + h * kLanes);
     return exp2_of(_mm512_fmsub_ps(s, c_, shift_[h]));
   }
-  // Of keys [first, last), pairs of them.
+  // Puts the probabilities of keys [first, last), a pair at a time, and adds them to total_.
   STOW_BF16 void add_pairs(int64_t first, int64_t last) {
     __m512 total[2][2] = {{total_[0][0], total_[0][1]}, {total_[1][0], total_[1][1]}};
     for (int64_t i = first; i < last; i += 2)

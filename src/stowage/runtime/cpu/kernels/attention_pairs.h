@@ -77,14 +77,18 @@ template <int64_t kRowStep, int64_t kPairStep, Onto kOnto>
 inline constexpr auto kTiles =
     tile_table<kRowStep, kPairStep, kOnto>(std::make_integer_sequence<int, kTileRows>());
 
-// What attention is written over, `Kernel`: kUnits, to multiples of which panels are filled up with
-// zeros; Element, of the tensors; pack_left and pack_right, as PairPacking, of panels of
-// kUnits.rows and kTileCols, with marks of the rows where these are made; multiply<Onto> of such
-// panels, which may write whole panels of rows; multiply_rows, onto `out`, of rows put by put_row
-// (row_offset leads to their later keys), which writes no row but those; and what puts numbers, of
-// which split() makes Parts, where the right operand's pairs are (put_pair, clear_pairs) and where
-// such rows are. Where kBeside, multiply takes what is to run beside the product, a little of it each
-// time it is called.
+// Attention is written over a class `Kernel`, which has these members:
+//   kUnits          panels are filled up with zeros to multiples of it
+//   Element         the type of the tensors' elements
+//   pack_left, pack_right   as PairPacking: pack panels of kUnits.rows and kTileCols, with marks of
+//                   the rows if these are made
+//   multiply<Onto>  multiplies such panels; may write whole panels of rows
+//   multiply_rows   multiplies rows put by put_row onto `out`; writes no row but those (row_offset
+//                   leads to their later keys)
+//   split           makes Parts of numbers, for put_pair and put_row
+//   put_pair, clear_pairs   write where the right operand's pairs are
+//   put_row         writes where the rows of multiply_rows are
+//   kBeside         multiply takes work to run beside the product, a little of it at each call
 
 /// 2^t within 2 ulp, for t at most 127: 0 below -125.5, as what is scaled to less is some hundred
 /// cycles late on Intel's; NaN stays NaN, 2^0 is 1. The polynomial is the one of least relative error

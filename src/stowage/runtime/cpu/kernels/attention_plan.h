@@ -178,7 +178,7 @@ AttentionBackwardPlan plan_attention_backward(const AttentionSpec& spec, int thr
 struct AttentionBackwardBuffers {
   // Blocks of keys, one after the other.
   float *k_lanes, *v_lanes, *k_deep, *dk, *dv;
-  // Of a block of keys, in elements: k_lanes' and v_lanes', k_deep's, dk's and dv's.
+  // Sizes of a block of keys, in elements: in k_lanes and v_lanes; in k_deep; in dk and dv.
   int64_t lanes_size, deep_size, sums_size;
   float *q_rows, *do_rows, *q_deep, *do_deep;       // a block of queries
   float *p, *ds, *ds_turned, *dq;
@@ -191,7 +191,7 @@ struct AttentionBackwardBuffers {
 struct AttentionBackwardPairs {
   uint32_t *k_lanes, *v_lanes, *k_deep;
   float *dk, *dv;
-  // Of a block of keys, in elements: k_lanes' and v_lanes', k_deep's, dk's and dv's.
+  // Sizes of a block of keys, in elements: in k_lanes and v_lanes; in k_deep; in dk and dv.
   int64_t lanes_size, deep_size, sums_size;
   uint32_t *q_rows, *do_rows, *q_deep, *do_deep;
   uint32_t *p, *ds;  // pairs of queries, of kPanelCols keys; panel_size of them, or twice

@@ -12,7 +12,7 @@
 // product too). The payload of a NaN is not covered; nor are subnormal numbers in products of bf16
 // with K of at least 16, which machines with instructions for them may take and give as zeros.
 //
-// Where the machine multiplies tiles of bf16 (AMX), two bf16 operands with K of at least 16 have
+// If the machine multiplies tiles of bf16 (AMX), two bf16 operands with K of at least 16 have
 // other bits, the instruction's, on which all of the above does not depend either: k goes in steps
 // of 32; in each, the products at even k are summed by fma in order from zero, those at odd k
 // likewise, the two sums are added, and that is added to the total.

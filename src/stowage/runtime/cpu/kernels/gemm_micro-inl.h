@@ -75,8 +75,8 @@ constexpr int kFetchEvery = 4;
 template <typename T>
 constexpr int kLinesInPlace = (kRows * kFetchEvery * static_cast<int>(sizeof(T)) + 63) / 64;
 
-/// Whether the micro-kernel for so many rows and one or two vectors fetches, and lines where it
-/// does.
+/// True if the micro-kernel for `rows` rows and one or two vectors fetches; micro_lines() is the
+/// number of lines that it then fetches.
 constexpr bool micro_fetches(int64_t rows, bool two_vectors, bool in_place) {
   return rows == kRows && (two_vectors || in_place);
 }

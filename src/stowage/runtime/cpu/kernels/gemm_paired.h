@@ -197,8 +197,9 @@ class PairedThread {
     }
   }
 
-  // Whether rows of A may be read where they are, over these k: their pairs lie side by side, and
-  // few columns would not repay packing them. And whether so many are: whole panels, evenly spaced.
+  // may_read_a() is true if rows of A may be read where they are, over these k: their pairs lie
+  // side by side, and few columns would not repay packing them. are_read() is true if `rows` rows
+  // are read so: whole panels, evenly spaced.
   bool may_read_a(int64_t cols) const {
     return Kernel::kReadsRows && !p_.a_made.is && cols <= kFewCols &&
            depth_ % (2 * Kernel::kPairUnit) == 0 && is_run(a_ks_, depth_);

@@ -299,10 +299,10 @@ class GemmThread {
   }
 
   bool is_a_near() const { return p_.m.extent * p_.k.extent <= kNearA; }
-  // Whether rows of A are read where they are, if they are evenly spaced: a short walk over B does
-  // not repay packing them. Of an A that is far, a few at a time: they are fetched, and too many
-  // would drive each other out of caches, as do the rows of a micro-kernel a page or more apart
-  // where the first cache has too few ways.
+  // True if rows of A are read where they are, provided that they are evenly spaced: a short walk
+  // over B does not repay packing them. Rows of an A that is far are read a few at a time: they are
+  // fetched, and too many would drive each other out of caches, as do the rows of a micro-kernel a
+  // page or more apart if the first cache has too few ways.
   bool may_read_a(int64_t cols) const {
     if (p_.a_made.is || b_turned_ || !a_ks_run_ || dtype_bytes(p_.a) != sizeof(T)) return false;
     if (is_a_near()) return cols <= kFewCols;
@@ -310,8 +310,8 @@ class GemmThread {
     return cols <= kFewColsOfFar && step != 0 && (step % kPage != 0 || kRows <= first_cache_ways());
   }
 
-  // Whether panels of B can as well be read where they are: rows of whole vectors of the right
-  // type, all of it small or needed once; or columns of them, for few rows.
+  // Decides if panels of B are read where they are: as rows of whole vectors of the right type, if
+  // all of it is small or needed once; or as columns of them, for few rows.
   void place_b(int64_t kc, int64_t rows) {
     b_stride_ = kc > 1 ? b_ks_[1] - b_ks_[0] : 0;
     b_even_ = !p_.b_made.is && dtype_bytes(p_.b) == sizeof(T) && b_ks_even_;

@@ -79,12 +79,12 @@ class Compiler {
   // Spans and levels; checks the contract.
   void analyse();
 
-  // Where step i is `column == position ? x : 0`, the position one i32 a row: which x and position.
+  // Returns x and position if step i is `column == position ? x : 0`, with one i32 position a row.
   std::optional<std::pair<int, int>> one_hot(int i) const;
-  // What is summed or added of a row with but one element is had for the price of one: step i then
-  // takes that element and its position, and whole rows of zeros are never made.
+  // Simplifies step i if it sums or adds a row that has but one element: the step then takes that
+  // element and its position, and whole rows of zeros are never made.
   void find_one_hot(int i);
-  // The position where step i is `column == position`, one i32 a row; -1 where it is not.
+  // Returns the position if step i is `column == position`, with one i32 a row; else -1.
   int one_hot_position(int i) const;
 
   void check_store(int i);
@@ -183,14 +183,14 @@ class Compiler {
   // True if a value has the elements of an output, each once.
   bool fills(const Value& v, const PlanOperand& out) const;
 
-  // What kernel `kernel` writes to output `output` in phase `phase` overtakes reads of these inputs, which may
-  // be the same memory. `meets(step, argument, phase, reader)` sees every read from that phase on, and
-  // the step whose kernel does it.
+  // Returns the inputs that may be the same memory as output `output` and whose reads are overtaken
+  // by the writes of kernel `kernel` to that output in phase `phase`. `meets(step, argument, phase,
+  // reader)` sees every read from that phase on, and the step whose kernel does it.
   template <typename F>
   std::vector<int> overtaken(int kernel, int phase, int output, F meets);
 
-  // Where a value of whole rows is kept for what is stored last, and of its form, it lies in the
-  // place of that from the beginning: rows are then read and written in one place, not in two.
+  // Parks values of whole rows that are kept for a later store in the output of that store, if they
+  // have its form. Rows are then read and written in one place, not in two.
   void choose_parking();
   // True if value i may lie in the output of store `store`, a fused one, until that store happens.
   bool can_park(int i, int store);

@@ -35,8 +35,8 @@ class Ahead {
   /// `to_nearest`: into the first cache, else the second.
   explicit Ahead(bool to_nearest) : to_nearest_(to_nearest) {}
   void clear() { n_ranges_ = 0, lines_ = 0, next_ = 0; }
-  /// So many bytes at `offset` from `base`; addresses are numbers here, as a guess may lie outside of
-  /// any array. Does nothing where there are many already.
+  /// Adds `bytes` bytes at `offset` from `base` to the ranges to fetch. Addresses are numbers here,
+  /// as a guess may lie outside of any array. Does nothing if there are kMaxRanges already.
   void add(const std::byte* base, int64_t offset, int64_t bytes) {
     if (n_ranges_ == kMaxRanges || bytes == 0) return;
     const uintptr_t from = reinterpret_cast<uintptr_t>(base) + static_cast<uintptr_t>(offset);
@@ -206,7 +206,7 @@ struct ReduceKernels {
   ReduceRowsKernel squares_of_differences = nullptr;  ///< Of the inner value arg 0 - arg 1, squared.
   ReduceRowsKernel exps = nullptr;             ///< Of the inner value e^(arg 0 - arg 1).
   ReduceColumnsKernel columns = nullptr;
-  /// Of arg times the first factor, rounded, times the second if there is one.
+  /// Column sums of arg times the first factor, rounded, times the second if there is one.
   ReduceColumnsKernel column_products = nullptr;
   /// The same of x, s, dy where x is the argument, and with w and c for the next factors the
   /// gradient of x s w: out = (dy w) s + (p + p), p = x c. The splats are s and c; all are f32 in
@@ -247,7 +247,7 @@ MapKernel f32_gate_kernel(bool has_factor);
 /// then silu(x) y. No argument is a splat; f32, bf16 or f16, every op rounded to `round`.
 MapKernel f32_gate_grad_kernel(int n_outs);
 
-/// What becomes of a weight by its gradient's moments, of f32, every op rounded. Args are rows,
+/// Kernel of a weight's update by its gradient's moments, of f32, every op rounded. Args are rows,
 /// then values of a row: g, m, v, and p where it `updates`; then b1, c1, b2, c2, k1, k2, e; the
 /// scale of g where it is `scaled`; the rate where it updates; the decay where it `decays`, which
 /// updates too. With g times its scale for g: more[0] is m = m b1 + g c1, more[1] is v = v b2 + (g

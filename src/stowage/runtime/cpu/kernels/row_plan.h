@@ -12,7 +12,7 @@
 //         for each strip of columns: strip_steps     [rows, c_tile] values; reductions, stores
 //       row_stores
 //
-// Where a row has several strips, a value that a later phase needs is kept for the whole row: in the
+// If a row has several strips, a value that a later phase needs is kept for the whole row: in the
 // place of an output that is stored later, else in scratch if that is small; or it is computed again.
 #pragma once
 
@@ -174,20 +174,21 @@ inline int64_t bookkeeping_bytes(const RowPlan& plan) {
   return (2 * static_cast<int64_t>(plan.operands.size()) + kOperandBase) * 8;
 }
 
-/// Whether what comes next is best fetched into the first cache. One of 32 KiB it drives out of what is
-/// worked on, and programs take up to 1.5 times as long; Intel's of 48 KiB waits for too few lines at a
-/// time, and they take up to 1.35 times as long.
+/// True if prefetches should go to the first cache. In one of 32 KiB they evict what is worked on,
+/// and programs take up to 1.5 times as long. Intel's of 48 KiB waits for too few lines at a time,
+/// and programs take up to 1.35 times as long.
 bool fetches_to_first_cache();
-/// Whether programs without sums or scratch, which go once through their arrays, and those of one
-/// array are better left to what the machine fetches by itself: on Zen 4 they take 0.75 to 0.95 of
-/// the time, one kernel alone that goes on to the end 0.63; others have not been measured.
+/// True if two kinds of programs should leave prefetching to the machine: those without sums or
+/// scratch, which go once through their arrays, and those of one array. On Zen 4 they then take
+/// 0.75 to 0.95 of the time, one kernel alone that goes on to the end 0.63. Other machines have not
+/// been measured.
 bool leaves_streams_alone();
 /// For tests; none is what this machine likes.
 void set_streams_left_alone(std::optional<bool> left);
 
-/// What is written in one go and is so many bytes together goes past the caches, which would not
-/// hold it and would read first what is written over. Where that is slow there is no such number.
-/// Tests set it; 0 is what this machine likes.
+/// Least bytes, written in one go, that go past the caches. The caches would not hold them and
+/// would first read what is written over. A machine on which that is slow has no such number. Tests
+/// set it; 0 is the machine's own number.
 int64_t least_streamed_bytes();
 void set_least_streamed_bytes(int64_t bytes);
 

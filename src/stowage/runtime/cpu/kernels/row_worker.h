@@ -275,8 +275,8 @@ class RowWorker {
                    n / ranges * (in_gaps ? o.inner_row : cols) * o.elem_bytes);
     }
   }
-  // Whether between its rows there is room for those of one more, as in the halves of heads: with
-  // it they are a range of memory.
+  // True if the gaps between the operand's rows have room for the rows of one more operand, as in
+  // the halves of heads. Both operands together are a range of memory.
   bool lies_between(const PlanOperand& o, int64_t cols) const {
     return !plan_.in_blocks && o.unit_columns && o.inner_row > cols && o.inner_row <= 2 * cols;
   }

@@ -250,7 +250,7 @@ class PanelPacker {
   };
 
   static constexpr int64_t kPartsEnd = 2 + kTile / kVectors;
-  // Where rows and k need no turning, what follows it.
+  // Returns the first part to do: the one after the turning if rows and k need no turning.
   static int64_t first_part(const Half& half) { return half.along_k != kRowsOfPairs ? 0 : 2; }
 
   template <bool kCareful>
