@@ -32,7 +32,7 @@ class Padding {
 };
 
 struct ConvOptions {
-  Dims strides = {};  ///< Of the windows; ones if empty, as the dilations.
+  Dims strides = {};  ///< Strides of the windows; ones if empty, as the dilations.
   Padding padding = "VALID";
   Dims lhs_dilation = {};  ///< Zeros between elements: 2 puts one.
   Dims rhs_dilation = {};

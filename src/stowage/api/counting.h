@@ -26,7 +26,7 @@ Array compress(const Operand& condition, const Operand& x, int64_t size, int axi
 Array bincount(const Operand& x, int64_t length, const std::optional<Array>& weights = {});
 struct HistogramOptions {
   std::optional<std::pair<double, double>> range = {};  ///< Else from the smallest to the largest.
-  std::optional<Array> weights = {};                    ///< Of the shape of x; else 1.
+  std::optional<Array> weights = {};                    ///< Weights in the shape of x; else 1.
   bool density = false;  ///< Divided so that the integral is 1.
 };
 /// pair(how many elements lie in each of `bins` equal bins, the edges of these); the last bin holds
@@ -51,8 +51,8 @@ Array isin(const Operand& x, const Operand& tests, bool invert = false);
 /// The results of jnp.unique for x flattened, each vector `size` long.
 struct Unique {
   Array values;   ///< Rising, each once, NaN too; then `fill_value`, or the smallest again.
-  Array indices;  ///< Of the first element that has each value (i32).
-  Array inverse;  ///< Of the value that each element of x has (i32), of the shape of x.
+  Array indices;  ///< Index of the first element that has each value (i32).
+  Array inverse;  ///< Index of the value that each element of x has (i32), in the shape of x.
   Array counts;   ///< How many have it (i32); 0 where there is no further value.
 };
 /// Errors: TraceError for a negative size, or an empty x without a fill_value.

@@ -62,7 +62,7 @@ Array randint(const Operand& key, const Shape& shape, const Array& low, const Ar
 struct ChoiceOptions {
   bool replace = true;
   std::optional<Array> p = {};  ///< Probabilities, one an element; else all alike.
-  int axis = 0;                 ///< Of an array to choose from.
+  int axis = 0;                 ///< Axis of an array to choose from.
 };
 /// Numbers of 0 to n - 1 (i32), or slices of an axis of x, which `shape` replaces.
 /// Errors: also TraceError where without replacement more are asked for than there are.

@@ -117,7 +117,7 @@ Array delete_(const Operand& x, const Dims& places, std::optional<int> axis = {}
 Array resize(const Operand& x, const Shape& shape);
 /// Shifts elements along an axis; what falls off comes back at the other end.
 Array roll(const Operand& x, int64_t shift, int axis);
-Array roll(const Operand& x, int64_t shift);  ///< Of the flattened array, in the shape of x.
+Array roll(const Operand& x, int64_t shift);  ///< Rolls the flattened array, in the shape of x.
 Array roll(const Operand& x, const Dims& shifts, const Dims& axes);  ///< One axis after another.
 
 /// How many elements to add before and after an axis.

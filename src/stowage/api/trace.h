@@ -27,7 +27,7 @@ class Trace;
 /// NamedSharding of its ArrayImpl.
 struct Shards {
   struct Part {
-    int64_t position = 0;  ///< Of the device in the mesh.
+    int64_t position = 0;  ///< Position of the device in the mesh.
     DeviceBufferPtr buffer;
   };
   std::vector<Part> parts;  ///< By position; none where the mesh has no device of this process.
@@ -52,7 +52,7 @@ struct ArrayImpl {
   ArrayType type;
   std::shared_ptr<const Sharding> sharding;  ///< Of device_put; null: it was not put anywhere.
 
-  std::shared_ptr<Storage> storage;  ///< Of a concrete one.
+  std::shared_ptr<Storage> storage;  ///< Storage of a concrete array.
 
   // Traced.
   std::shared_ptr<Trace> trace;
@@ -106,7 +106,7 @@ class Trace : public std::enable_shared_from_this<Trace> {
 struct Context {
   std::vector<std::shared_ptr<Trace>> traces;
   std::string scope;
-  SourceLocation site;  ///< Of the outermost library function running; line 0 for none.
+  SourceLocation site;  ///< Location of the outermost library function running; line 0 for none.
   DevicePtr device;
   GraphRunner runner;
   std::shared_ptr<MeshPrograms> mesh_programs;  ///< Made when first needed.

@@ -65,8 +65,8 @@ struct DecoderConfig {
   bool out_in = false;
 
   int64_t head_dim() const { return head_size > 0 ? head_size : dim / heads; }  ///< Of one head.
-  int64_t q_dim() const { return heads * head_dim(); }      ///< Of all query heads.
-  int64_t kv_dim() const { return kv_heads * head_dim(); }  ///< Of all key heads.
+  int64_t q_dim() const { return heads * head_dim(); }      ///< Size of all query heads.
+  int64_t kv_dim() const { return kv_heads * head_dim(); }  ///< Size of all key heads.
 };
 
 /// One layer's weights, or all layers' with a leading axis [L]. Shapes are of [in, out] matrices;

@@ -55,18 +55,18 @@ class Program {
     StepKind kind = StepKind::kKernel;
     std::unique_ptr<BoundKernel> kernel;
     std::unique_ptr<const comm::BoundCollective> collective;  // instead of the above
-    std::unique_ptr<const MoveShape> move;  // of a kernel that moves, instead of the above
+    std::unique_ptr<const MoveShape> move;  // shape of a kernel that moves, instead of the above
     bool runs_here = false;                 // a kernel that is done when its run() returns
-    const Kernel* source = nullptr;         // of either, in the schedule
+    const Kernel* source = nullptr;         // the kernel of either, in the schedule
     // Operands of a kernel: inputs, then outputs, then the scratch if there is any. An open loop
     // has the predicate here, a branch the index.
     std::vector<Operand> operands;
     size_t n_inputs = 0, n_outputs = 0;
-    size_t first_address = 0;  // of a kernel that is no move, in Frame::addresses
+    size_t first_address = 0;  // index in Frame::addresses, for a kernel that is no move
     std::vector<MovingOperand> moving;
     Guard guard;
     MovePhase phase = MovePhase::kWhole;
-    StreamKind stream = StreamKind::kCompute;  // of a start, a done and a collective
+    StreamKind stream = StreamKind::kCompute;  // stream of a start, a done or a collective
     size_t transfer = 0;
     int64_t scratch_bytes = 0;
     bool has_scratch = false;

@@ -68,7 +68,7 @@ struct ModelSizes {
   int64_t width = 0;   ///< Elements of a token between layers.
   int64_t ffn = 0;     ///< Elements of a token in the widest block of a layer; 0: none to be chunked.
   int64_t vocab = 0;   ///< Logits of a token; 0: the loss has none to be chunked.
-  int64_t frozen_bytes = 0;  ///< Of weights that are not trained.
+  int64_t frozen_bytes = 0;  ///< Bytes of weights that are not trained.
   /// True if chunks change no number of a bf16 computation either: where the weights that all tokens
   /// share have no gradient that is rounded.
   bool chunks_keep_bf16 = false;
@@ -79,9 +79,9 @@ struct HostBatch {
   /// One array an entry of TrainModel::batch(shape), row-major, in that order. A training batch of
   /// several microbatches has them one after another in each array.
   std::vector<std::vector<std::byte>> arrays;
-  size_t shape = 0;    ///< Which shape of batch it has.
+  size_t shape = 0;    ///< Shape of the batch.
   int64_t tokens = 0;  ///< That the model reads of it, without padding; 0: batch * seq of the configuration.
-  double weight = 1;   ///< Of its loss in a mean over batches.
+  double weight = 1;   ///< Weight of its loss in a mean over batches.
 };
 
 /// Values as an array of a HostBatch.

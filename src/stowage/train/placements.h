@@ -17,11 +17,11 @@ struct StepForm;  // step.h
 /// The checkpoint policy of a run, and the memory of each of its parts.
 struct Placement {
   StepPolicy policy = StepPolicy::kSaveAll;
-  MemoryKind activations = MemoryKind::kPinnedHost;  ///< Of the offloading policies: where to.
-  MemoryKind optimizer = MemoryKind::kDevice;        ///< Of its state but scalars.
+  MemoryKind activations = MemoryKind::kPinnedHost;  ///< Memory to which offloading policies move.
+  MemoryKind optimizer = MemoryKind::kDevice;  ///< Memory of the optimizer's state but scalars.
   MemoryKind parameters = MemoryKind::kDevice;
   MemoryKind gradients = MemoryKind::kDevice;
-  MemoryKind frozen = MemoryKind::kDevice;  ///< Of weights that are not trained.
+  MemoryKind frozen = MemoryKind::kDevice;  ///< Memory of weights that are not trained.
   bool chunked = false;       ///< The feed-forward blocks, of f32: chunk by chunk.
   bool chunked_loss = false;  ///< So the loss.
   friend bool operator==(const Placement&, const Placement&) = default;

@@ -21,7 +21,7 @@ struct PlanPage {
   const JobPlan& plan;  ///< The chosen plan; of a refusal, the one that lacks least.
   const Json& report;   ///< The object that `plan --json` writes.
   std::span<const Remedy> remedies;   ///< All shown with what they would need.
-  std::span<const Shortfall> near;    ///< Of a refusal; else empty.
+  std::span<const Shortfall> near;    ///< Shortfalls of a refusal; else empty.
   std::span<const SweepRow> sweep = {};  ///< The meshes that the plan was chosen from; else empty.
 };
 

@@ -59,7 +59,7 @@ struct Shortfall {
   BytesByKind needed_bytes{};  ///< Of the device what counts against its budget.
   BytesByKind over_bytes{};
   bool is_enough = false;  ///< True if a plan with budgets of `needed_bytes` fits them.
-  BytesByKind peak_bytes{};  ///< Of the plan.
+  BytesByKind peak_bytes{};  ///< Peak of the plan.
   int64_t total() const;   ///< The sum of over_bytes.
 };
 /// Returns the shortfalls of a choice without a plan, without repetition: the one that lacks least,

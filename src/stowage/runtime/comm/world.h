@@ -19,7 +19,7 @@ struct Launch {
   By by = By::kItself;
   int32_t process = 0, n_processes = 1;
   int32_t n_on_host = 1;  ///< Processes of this host, this one included.
-  int fd = -1;  ///< Of the launcher's memory.
+  int fd = -1;  ///< File descriptor of the launcher's memory.
 };
 
 /// The launch of the environment: STOW_LAUNCH of our launcher ("PROCESS/PROCESSES:FD"), or Open MPI's

@@ -39,7 +39,7 @@ class BoundKernel final : public stow::BoundKernel {
 
  private:
   std::unique_ptr<Impl> impl_;
-  RowCalls* calls_ = nullptr;  // of impl_
+  RowCalls* calls_ = nullptr;  // only_calls() of impl_
 };
 
 }  // namespace stow::cpu

@@ -86,7 +86,7 @@ class Disk {
   Disk& operator=(const Disk&) = delete;
 
   const std::string& folder() const { return folder_; }  ///< As given, or the default.
-  DiskEngine engine() const { return engine_; }          ///< Which one it is.
+  DiskEngine engine() const { return engine_; }          ///< The engine in use.
   bool direct() const { return direct_; }                ///< True if transfers bypass the page cache.
 
   /// Reserves at least `bytes` > 0 on whole blocks; they read as zeros.

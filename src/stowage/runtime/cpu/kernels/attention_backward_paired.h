@@ -268,7 +268,7 @@ class BackwardPaired
   Kernel kernel_;
   int64_t dim_pairs_, dim_words_;
   int64_t sums_;  // rows of the sums of dk and dv
-  const float* delta_ = nullptr;  // of the packed queries
+  const float* delta_ = nullptr;  // delta of the packed queries
   Tile at_{};                     // that is differentiated
   int64_t next_row_ = 0;
   KeyRange panel_rows_[kKeyBlock / kTileCols];  // that have been made of each panel of keys

@@ -280,7 +280,7 @@ class FewQueriesTask {
   const AttentionForwardPlace here_;
   int64_t batch_, kv_head_, cols_;
   bool careful_ = false;  // numbers of v that are not finite are added by themselves
-  KeyRange ranges_[kFewColumns];  // of keys that each query sees
+  KeyRange ranges_[kFewColumns];  // ranges of keys that each query sees
 };
 
 }  // namespace stow::cpu::HWY_NAMESPACE

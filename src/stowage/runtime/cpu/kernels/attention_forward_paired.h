@@ -287,7 +287,7 @@ class ForwardPaired {
 
   const AttentionForwardArgs& a_;
   const AttentionSpec& s_;
-  int64_t dims_, dim_pairs_, dim_words_;  // of a row of packed dims
+  int64_t dims_, dim_pairs_, dim_words_;  // sizes of a row of packed dims
   int64_t panel_;  // elements of the sums of kTileCols queries
   Kernel kernel_;
   SoftmaxStep<Kernel> softmax_;

@@ -25,7 +25,7 @@ struct TileArgs {
   float* out;
   ptrdiff_t out_stride;
   const float* factors;
-  const int8_t *a_marks, *b_marks;  // where packing makes some, or null
+  const int8_t *a_marks, *b_marks;  // null if packing makes no marks
 };
 
 /// out[r][0, 32) = sum over pairs of a[r] * b, plus what it is added to: one accumulator an

@@ -19,7 +19,7 @@ inline constexpr int64_t kFewColumns = 8;    // up to so many, a forward task wa
 inline constexpr int64_t kFewLanes = 8;      // in vectors of this many
 inline constexpr int64_t kSplitColumns = 64;  // up to so many, with intervals, tasks share the keys
 inline constexpr int64_t kChunkBlocks = 2;    // blocks of keys of such a task at least
-inline constexpr int64_t kMostChunks = 64;    // such tasks of a head at most
+inline constexpr int64_t kMostChunks = 64;    // most chunks of a head
 inline constexpr int64_t kPanelRows = 12;    // a multiple of every target's micro-kernel rows
 inline constexpr int64_t kPanelCols = 32;    // likewise of its columns
 
@@ -121,7 +121,7 @@ struct AttentionForwardPlan {
   int64_t chunks, chunk_keys;  // of a head; 1 and all keys if they are not split
   int threads;
   int64_t thread_bytes;  // the same on machines with products of pairs and on others
-  int64_t partial_floats, partials_bytes;  // of a chunk, and of all
+  int64_t partial_floats, partials_bytes;  // size of one chunk's partial result, and of all
   bool few() const { return columns <= kFewColumns; }
   bool splits_keys() const { return chunks > 1; }
 };

@@ -59,7 +59,7 @@ struct GemmDim {
 /// Properties of the epilogue that runs on each piece of C.
 struct GemmEpilogue {
   bool whole_rows = false;    ///< Pieces have all columns.
-  int64_t scratch_bytes = 0;  ///< Of one piece at work.
+  int64_t scratch_bytes = 0;  ///< Bytes of scratch of one piece at work.
 };
 
 /// Rows [row, row_end) and columns [col, col_end) of C, counted along m and n with the first of each
@@ -71,7 +71,7 @@ using GemmFinish = std::function<void(int64_t row, int64_t row_end, int64_t col,
 /// Properties of the prologue that makes an operand.
 struct GemmPrologue {
   bool rows_are_k = false;    ///< Rows of its pieces run along k, else along m (of B: n).
-  int64_t scratch_bytes = 0;  ///< Of one piece at work.
+  int64_t scratch_bytes = 0;  ///< Bytes of scratch of one piece at work.
 };
 /// Elements from one row of a piece to the next: of A, or of B.
 constexpr int64_t gemm_piece_stride(bool of_b, bool rows_are_k) {

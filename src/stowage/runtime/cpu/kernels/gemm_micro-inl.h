@@ -58,13 +58,13 @@ struct MicroArgs {
   ptrdiff_t a_stride;     // in place: from one row to the next
   const T* b;             // rows of V vectors, readable whole
   ptrdiff_t b_stride;     // from one k to the next: kCols in a packed panel
-  ptrdiff_t b_ahead;      // from what is read to what is fetched, by less than a whole micro-kernel; or 0
+  ptrdiff_t b_ahead;      // distance of reads to fetches, if less than a micro-kernel's; or 0
   T* out;                 // [R, cols]
   ptrdiff_t out_stride;
-  const T* prev;          // what is added to the sums, [R, cols]; may be out, or null
+  const T* prev;          // addend of the sums, [R, cols]; may be out, or null
   ptrdiff_t prev_stride;
-  int64_t cols;           // of the last vector's columns, at least one
-  GemmFetch fetch;        // where micro_fetches(), every kFetchEvery steps of k
+  int64_t cols;           // columns of the last vector, at least one
+  GemmFetch fetch;        // used if micro_fetches(), every kFetchEvery steps of k
   T* packed = nullptr;    // [kc, kCols], where what is read of B goes as well
 };
 

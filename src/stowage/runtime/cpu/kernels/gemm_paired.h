@@ -14,13 +14,13 @@
 
 namespace stow::cpu::pairs {
 
-inline constexpr int64_t kCols = kGemmColUnit;  // of a kernel's piece of C
+inline constexpr int64_t kCols = kGemmColUnit;  // columns of a kernel's piece of C
 
 /// A panel of A times one of B into a piece of C.
 struct PieceArgs {
   int64_t pairs;
   const uint32_t *a, *b;  // panels; or of A rows where they lie,
-  ptrdiff_t a_stride;     // so many words from one to the next; 0: a panel
+  ptrdiff_t a_stride;     // words from one row to the next; 0: a panel
   void* out;
   ptrdiff_t out_stride;
   const float* prev;  // earlier sums, or what the product is added to; may be out, or null
@@ -31,7 +31,7 @@ struct PieceArgs {
   ptrdiff_t far_stride;  // in bytes
   bool onto;   // prev is no part of the product
   bool whole;  // prev may be read for kRows and kCols, however many are wanted
-  const int8_t *a_marks, *b_marks;   // of the panels' rows, where their packing makes marks
+  const int8_t *a_marks, *b_marks;   // marks of the panels' rows, if their packing makes marks
   bool swapped;                      // A and B are exchanged
 };
 inline constexpr int64_t kFetchEvery = 4;  // pairs to a line fetched ahead

@@ -31,8 +31,8 @@ inline constexpr int64_t kGemmReadLeastK = 128;  // and the least K for that
 inline constexpr int64_t kGemmParts = 3;         // bf16 that an f32 is split into, for tiles
 inline constexpr int64_t kGemmTripledTileN = 512;  // most columns of B packed at a time
 inline constexpr int64_t kGemmTripledBlockM = 64;  // and rows of A
-inline constexpr int64_t kGemmFinishCols = 256;  // of a block, for an epilogue at a time
-inline constexpr int kGemmMaxDims = 16;          // of one class, after collapsing
+inline constexpr int64_t kGemmFinishCols = 256;  // columns of a block for an epilogue at a time
+inline constexpr int kGemmMaxDims = 16;          // most dimensions of one class, after collapsing
 
 /// The dimensions of one class, adjacent ones merged where all strides allow, extents of 1 dropped.
 struct GemmDims {
@@ -59,7 +59,7 @@ struct GemmPlan {
   int64_t tile_m = 0, tile_n = 0;      // a task is walked in tiles; B is packed a tile at a time
   int64_t block_m = 0;                 // and A a block of rows at a time
   int64_t depth = 0;                   // k packed at a time: a K block, or several where paired
-  bool partial_sums = false;           // what stands between depths lies in the workspace, not in C
+  bool partial_sums = false;           // sums between depths lie in the workspace, not in C
   int threads = 1;                     // that get work
   int64_t b_pack_bytes = 0, a_pack_bytes = 0, sums_bytes = 0, kept_bytes = 0, thread_bytes = 0;
   int64_t epilogue_bytes = 0;          // the last of thread_bytes

@@ -366,7 +366,7 @@ class GemmThread {
       return;
     }
     if (!batch_ahead_) b_ahead_.stop();
-    const int64_t n_products = (x.rows + kRows - 1) / kRows;  // of a panel of B
+    const int64_t n_products = (x.rows + kRows - 1) / kRows;  // products with a panel of B
     // The next block of A is fetched late: the tile of B that passes by would drive it out.
     const int64_t a_panel = std::max<int64_t>(x.kc / kFetchEvery * n_products, 1);
     a_from_ = x.cols - (a_ahead_.left() / a_panel + 2) * kCols<T>;

@@ -19,7 +19,7 @@ struct RowPattern;
 struct Value {
   Span span = Span::kOne;
   int level = 0;             // The first phase in which it can be computed.
-  int32_t operand = -1;      // Of a load or an iota.
+  int32_t operand = -1;      // The operand of a load or an iota.
   bool direct = false;       // A load that kernels do themselves.
   bool keep = false;         // For the whole row, beyond the phase that computes it.
   bool available = false;    // Kept, and computed in an earlier phase.
@@ -242,7 +242,7 @@ class Compiler {
   std::vector<std::vector<int>> users_;
   std::vector<Fused> fused_;
   std::vector<std::vector<bool>> needed_;
-  std::vector<int> defined_, last_use_;  // Of each register, as positions.
+  std::vector<int> defined_, last_use_;  // Positions of each register's definition and last use.
   int n_phases_ = 1;
   int last_read_phase_ = 0;  // The last in which a strip reads inputs.
   int position_ = 0;

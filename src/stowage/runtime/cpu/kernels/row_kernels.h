@@ -125,7 +125,7 @@ struct KernelCall {
   /// take a shorter way.
   bool is_small = false;
   KernelArg args[kMaxKernelArgs];
-  KernelArg more[2];       ///< Where kernels of several results leave those beside `out`.
+  KernelArg more[2];       ///< Further results of kernels that have several.
   int64_t first_col = 0;   ///< For f32_poke_kernel.
   Ahead* ahead = nullptr;  ///< Null where there is nothing to fetch.
 };
@@ -172,7 +172,7 @@ struct ReduceRowsCall {
   int64_t first_col = 0, total_cols = 0;
   int64_t at_col = 0;  ///< For f32_pick_kernel: as first_col, where threads share a row too.
   KernelArg args[3];           ///< `rows` takes one; f32_pick_kernel an element's position as well.
-  KernelArg keep;              ///< Where a term's inner value goes; nowhere if its data is null.
+  KernelArg keep;              ///< Destination of a term's inner value; none if its data is null.
   std::byte* lanes = nullptr;  ///< kReduceLanes accumulators a row, kept between calls.
   std::byte* out = nullptr;    ///< One accumulator a row.
   std::byte *square_lanes = nullptr, *square_out = nullptr;  ///< The same of a second sum.
@@ -200,11 +200,11 @@ struct ReduceKernels {
   ReduceRowsKernel rows = nullptr;
   // Sums of terms whose every op rounds; null where there are none. The inner value, written on
   // the way, may lie over arg 0.
-  ReduceRowsKernel products = nullptr;         ///< Of the inner value arg 0 * arg 1.
+  ReduceRowsKernel products = nullptr;         ///< Sums of the inner value arg 0 * arg 1.
   ReduceRowsKernel products_by_third = nullptr;  ///< Of the inner value arg 0 * arg 1, times arg 2.
   ReduceRowsKernel and_squares = nullptr;        ///< The same, and the sum of the squares of arg 2.
   ReduceRowsKernel squares_of_differences = nullptr;  ///< Of the inner value arg 0 - arg 1, squared.
-  ReduceRowsKernel exps = nullptr;             ///< Of the inner value e^(arg 0 - arg 1).
+  ReduceRowsKernel exps = nullptr;             ///< Sums of the inner value e^(arg 0 - arg 1).
   ReduceColumnsKernel columns = nullptr;
   /// Column sums of arg times the first factor, rounded, times the second if there is one.
   ReduceColumnsKernel column_products = nullptr;

@@ -85,11 +85,11 @@ enum Base : int32_t { kOwnBase, kConstantBase, kStripBase1, kStripBase4, kStripB
 struct PlanStep {
   enum Kind : uint8_t { kMap, kLoad, kIota, kStore, kReduceRows, kReduceColumns };
   Kind kind = kMap;
-  Span span = Span::kFull;  ///< Of the values computed; of a store, the output's.
+  Span span = Span::kFull;  ///< Span of the values computed; for a store, of the output.
   Form round = Form::kNative;
   int n_args = 0, n_more = 0;
   Place out, args[kMaxKernelArgs];
-  Place more[2];  ///< What else its kernel computes, of kReduceColumns `norm_gradient`.
+  Place more[2];  ///< Further results of its kernel, for kReduceColumns `norm_gradient`.
   MapKernel map = nullptr;
   MoveKernel move = nullptr;
   IotaKernel iota = nullptr;
@@ -111,7 +111,7 @@ struct PlanStep {
 struct PlanPhase {
   std::vector<PlanStep> row_steps, strip_steps;
   std::vector<int32_t> direct;  ///< Operands that kernels of its strips address themselves.
-  int64_t weight = 0;           ///< Of its strip_steps.
+  int64_t weight = 0;           ///< Weight of its strip_steps.
 };
 
 struct RowPlan {
@@ -128,7 +128,7 @@ struct RowPlan {
   std::vector<PlanPhase> phases;
   std::vector<int32_t> direct;       ///< Operands that kernels address themselves.
   int64_t fetch_elems = 0;  ///< If not 0, what lies so far ahead is fetched, not the next strip.
-  bool fetches = true;      ///< What comes next is fetched ahead.
+  bool fetches = true;      ///< True if the next strip or tile is fetched ahead.
   bool fetch_rows = false;  ///< All phases fetch the next tile of rows; else each its next strip.
   std::vector<PlanStep> row_stores;
   std::vector<PlanStep> column_stores;  ///< The kReduceColumns steps, in order.
@@ -164,7 +164,7 @@ struct RowPlan {
 
   int64_t thread_bytes = 0, shared_bytes = 0;
   int64_t column_bytes = 0;  ///< Beside thread_bytes, of sums_in_order().
-  int64_t kept_bytes = 0;  ///< Of thread_bytes: whole rows, from one phase to another.
+  int64_t kept_bytes = 0;  ///< Part of thread_bytes: whole rows kept from one phase to another.
   int64_t work = 0;  ///< Points times steps; less than kSmallRowWork runs on one thread.
 };
 inline constexpr int64_t kSmallRowWork = 1 << 15;

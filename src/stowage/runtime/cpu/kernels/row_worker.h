@@ -606,7 +606,7 @@ class RowWorker {
   }
 
   const RowPlan& plan_;
-  int64_t* row_offsets_;      // of each operand, in elements
+  int64_t* row_offsets_;      // offset of each operand's row, in elements
   const std::byte** bases_;   // see Base
   const std::byte* const* inputs_;
   std::byte* const* outputs_;
@@ -614,7 +614,7 @@ class RowWorker {
   uint64_t streamed_ = 0;  // the outputs that go past the caches
   int64_t chunk_ = 0;      // of all groups' chunks, whose sums are made
   bool in_order_ = false;  // chunk after chunk of a group
-  int64_t group_row_ = 0, first_col_ = 0;  // where its rows and columns begin
+  int64_t group_row_ = 0, first_col_ = 0;  // first row and column of the group
   int64_t column_ = -1;  // that the bases stand at
   Ahead ahead_{fetches_to_first_cache()};
   // Not begun anew at each step: they are large, and a step sets what its kernel reads.

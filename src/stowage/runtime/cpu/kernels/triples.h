@@ -105,7 +105,7 @@ STOW_BF16 inline __m512 larger(__m512 x, __m512 y) {
   return _mm512_range_ps(x, y, kPositiveLargerMagnitude);
 }
 
-inline constexpr int64_t kVectors = 4;  // of a tile, packed at a time
+inline constexpr int64_t kVectors = 4;  // vectors of a tile that are packed at a time
 
 // 16 rows (zeros beyond n) of up to 32 k from ks[0] on, whose k or whose rows are adjacent, into
 // tiles 2 kTileWords apart; part `part` of that work: the first two turn rows and k, where that
