@@ -46,8 +46,8 @@ constexpr DType dtype_of() {
 /// it needs that).
 struct ScalarValue {
   DType dtype = DType::kF32;
-  double real = 0;      ///< Of a float.
-  int64_t integer = 0;  ///< Of an integer or bool; u64 as its bits.
+  double real = 0;      ///< Value of a float.
+  int64_t integer = 0;  ///< Value of an integer or bool; a u64 as its bits.
 
   ScalarValue() = default;
   template <concepts::Scalar T>
@@ -83,7 +83,7 @@ struct CallSite {
 
 /// The number in x[i], with the place in the source where it was written.
 struct ElementNumber {
-  /// Of any integer type.
+  /// Takes a number of any integer type.
   template <std::integral T>
   ElementNumber(T i, const char* file = __builtin_FILE(),  // NOLINT: converts by design
                 int line = __builtin_LINE())
@@ -156,7 +156,7 @@ class Array {
   /// The type and its parts. Errors: TraceError on an empty array.
   const ArrayType& type() const;
   const Shape& shape() const { return type().shape; }  ///< Its extents.
-  DType dtype() const { return type().dtype; }  ///< Of its elements.
+  DType dtype() const { return type().dtype; }  ///< Dtype of its elements.
   int rank() const { return shape().rank(); }  ///< The number of axes.
   /// The number of elements.
   int64_t size() const { return type().elems(); }

@@ -41,7 +41,7 @@ Array pmin(const Operand& x, const AxisNames& axes, const AxisIndexGroups& group
 Array pmean(const Operand& x, const AxisNames& axes, const AxisIndexGroups& groups = {});
 
 struct AllGatherOptions {
-  int64_t axis = 0;    ///< Of the result; negative ones from the end.
+  int64_t axis = 0;    ///< Axis of the result; negative ones from the end.
   bool tiled = false;  ///< True: parts are joined along the axis. False: the axis is a new one.
   AxisIndexGroups axis_index_groups = {};
 };
@@ -49,7 +49,7 @@ struct AllGatherOptions {
 Array all_gather(const Operand& x, const AxisNames& axes, const AllGatherOptions& options = {});
 
 struct PsumScatterOptions {
-  int64_t scatter_dimension = 0;  ///< Of the operand; negative ones from the end.
+  int64_t scatter_dimension = 0;  ///< Axis of the operand; negative ones from the end.
   bool tiled = false;             ///< False: its extent is the group's size, and it is removed.
   AxisIndexGroups axis_index_groups = {};
 };

@@ -15,7 +15,7 @@ struct BranchRequest {
 };
 struct BranchResult {
   std::vector<Array> outputs;
-  OwnedTree result;  ///< Of branch 0; the leaves are of its trace.
+  OwnedTree result;  ///< Result of branch 0; the leaves are of its trace.
 };
 BranchResult run_branches(const BranchRequest& request);
 

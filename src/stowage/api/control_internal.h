@@ -17,7 +17,7 @@ std::string leaf_name(std::string_view what, const std::string& path);
 struct LoopBody {
   const char* what;                        ///< "scan", for errors.
   std::vector<std::string> carry_paths;    ///< One a carry.
-  std::vector<std::string> names;          ///< Of the carries, then of the slices.
+  std::vector<std::string> names;          ///< Names of the carries, then of the slices.
   std::vector<ArrayType> slices;           ///< Types of what the body gets after the carries.
   /// Inputs: carries, slices. Outputs: carries, then whatever else.
   std::function<std::vector<Array>(std::span<const Array>)> body;

@@ -32,11 +32,11 @@ class Padding {
 };
 
 struct ConvOptions {
-  Dims strides = {};  ///< Of the windows; ones if empty, as the dilations.
+  Dims strides = {};  ///< Strides of the windows; ones if empty, as the dilations.
   Padding padding = "VALID";
   Dims lhs_dilation = {};  ///< Zeros between elements: 2 puts one.
   Dims rhs_dilation = {};
-  /// Which axis is which: N or O, C or I, and one letter a spatial axis. If empty "NC...", "OI...",
+  /// Names of the axes: N or O, C or I, and one letter a spatial axis. If empty "NC...", "OI...",
   /// "NC..." with the spatial axes last. Strides, padding and dilations are in the order of the
   /// spatial axes of rhs.
   std::string lhs_axes = {}, rhs_axes = {}, out_axes = {};

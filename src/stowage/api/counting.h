@@ -12,7 +12,7 @@ namespace stow {
 /// The index (i32) of each element that is not zero: one vector an axis of x.
 /// Errors: TraceError for a scalar x or a negative size.
 std::vector<Array> nonzero(const Operand& x, int64_t size, int64_t fill_value = 0);
-/// Of the flattened array.
+/// As nonzero, for the flattened array.
 Array flatnonzero(const Operand& x, int64_t size, int64_t fill_value = 0);
 /// As nonzero, a row a place: i32[size, rank].
 Array argwhere(const Operand& x, int64_t size, int64_t fill_value = 0);
@@ -26,7 +26,7 @@ Array compress(const Operand& condition, const Operand& x, int64_t size, int axi
 Array bincount(const Operand& x, int64_t length, const std::optional<Array>& weights = {});
 struct HistogramOptions {
   std::optional<std::pair<double, double>> range = {};  ///< Else from the smallest to the largest.
-  std::optional<Array> weights = {};                    ///< Of the shape of x; else 1.
+  std::optional<Array> weights = {};                    ///< Weights in the shape of x; else 1.
   bool density = false;  ///< Divided so that the integral is 1.
 };
 /// pair(how many elements lie in each of `bins` equal bins, the edges of these); the last bin holds
@@ -37,8 +37,8 @@ std::pair<Array, Array> histogram(const Operand& x, int64_t bins = 10,
 /// The same between `edges`, a rising vector.
 std::pair<Array, Array> histogram(const Operand& x, const Array& edges,
                                   const HistogramOptions& options = {});
-/// Which bin of the edges `bins`, a rising or falling vector, each element lies in: bins[i - 1] <= x
-/// < bins[i] (right: < and <=). Types: i32.
+/// Index of the bin in which each element lies: i if bins[i - 1] <= x < bins[i] (right: < and <=).
+/// `bins` is a rising or falling vector of edges. Types: i32.
 Array digitize(const Operand& x, const Array& bins, bool right = false);
 /// The line through the points (xp, fp) at x, xp rising; beyond them the first and the last of fp, or
 /// what is given. Types: floats, of integers f32. Errors: TraceError unless xp and fp are vectors of
@@ -51,8 +51,8 @@ Array isin(const Operand& x, const Operand& tests, bool invert = false);
 /// The results of jnp.unique for x flattened, each vector `size` long.
 struct Unique {
   Array values;   ///< Rising, each once, NaN too; then `fill_value`, or the smallest again.
-  Array indices;  ///< Of the first element that has each value (i32).
-  Array inverse;  ///< Of the value that each element of x has (i32), of the shape of x.
+  Array indices;  ///< Index of the first element that has each value (i32).
+  Array inverse;  ///< Index of the value that each element of x has (i32), in the shape of x.
   Array counts;   ///< How many have it (i32); 0 where there is no further value.
 };
 /// Errors: TraceError for a negative size, or an empty x without a fill_value.

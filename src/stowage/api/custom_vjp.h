@@ -15,7 +15,7 @@ struct CustomVjpRequest {
   std::function<std::pair<TreeRef, TreeRef>(const OwnedTree&)> parts;
   std::function<OwnedTree(const OwnedTree& like, std::span<const Array>)> backward;
   SourceLocation at;
-  const void* identity;  ///< Of the function, so that a rule that calls it is found out.
+  const void* identity;  ///< Identity of the function, to detect a rule that calls it.
   const char* what = "custom_vjp";
   const char* forward_name = "the forward rule";  ///< For errors, as `what`.
 };

@@ -43,7 +43,7 @@ class ElementReader {
   Tiling tiling_;
   int64_t width_;
   std::vector<Tile> tiles_;
-  std::shared_ptr<const Storage> literal_;  // where there is no buffer
+  std::shared_ptr<const Storage> literal_;  // set if there is no buffer
 };
 
 /// Fills `out` with the elements from number `first` on.

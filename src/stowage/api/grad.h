@@ -33,8 +33,8 @@ struct GradRequest {
 /// The value of a function and its gradients, leaf by leaf.
 struct Derivative {
   std::vector<Array> outputs;    ///< Leaves of what the function returned.
-  std::vector<Array> gradients;  ///< Of the leaves of the arguments asked for, by argnum.
-  OwnedTree result;              ///< Of the function; the leaves are of the inner trace.
+  std::vector<Array> gradients;  ///< Gradients by the leaves of the arguments asked for, by argnum.
+  OwnedTree result;              ///< Result of the function; the leaves are of the inner trace.
 };
 /// Runs the function and its derivative. `arguments`: the tuple of them.
 Derivative differentiate(const GradRequest& request, const TreeRef& arguments,

@@ -52,9 +52,9 @@ struct Places {
   /// How the slice is taken: ranges with a positive step, then some axes reversed.
   SliceParams slice;
   Dims reversed;
-  Shape cut;  ///< Of the slice; indexed axes are whole.
+  Shape cut;  ///< Shape of the slice; indexed axes are whole.
   bool has_arrays = false;
-  GatherParams gather;  ///< Of the slice, where there are arrays.
+  GatherParams gather;  ///< Gather of the slice, if there are arrays.
   Array vectors;        ///< Index vectors for it, negative ones counted from the end.
   Shape read;           ///< The shape before new axes.
   Shape result;

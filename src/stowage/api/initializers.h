@@ -36,7 +36,7 @@ Initializer normal(double stddev = 1e-2, DType dtype = DType::kF32);
 Initializer truncated_normal(double stddev = 1e-2, DType dtype = DType::kF32, double lower = -2,
                              double upper = 2);
 
-/// Which axes of a weight are what; the rest, but for the batch axes, are its receptive field.
+/// Roles of the axes of a weight. All axes that are none of these are its receptive field.
 struct FanOptions {
   Axes in_axis = -2, out_axis = -1, batch_axis = Dims{};
   DType dtype = DType::kF32;
@@ -55,10 +55,10 @@ Initializer glorot_uniform(const FanOptions& options = {});
 Initializer glorot_normal(const FanOptions& options = {});
 Initializer xavier_uniform(const FanOptions& options = {});
 Initializer xavier_normal(const FanOptions& options = {});
-// Of 1 by the inputs. Source: LeCun et al. 1998.
+// Variance 1 / number of inputs. Source: LeCun et al. 1998.
 Initializer lecun_uniform(const FanOptions& options = {});
 Initializer lecun_normal(const FanOptions& options = {});
-// Of 2 by the inputs; kaiming is the same.
+// Variance 2 / number of inputs; kaiming is the same.
 Initializer he_uniform(const FanOptions& options = {});
 Initializer he_normal(const FanOptions& options = {});
 Initializer kaiming_uniform(const FanOptions& options = {});

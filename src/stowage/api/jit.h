@@ -54,11 +54,11 @@ struct CapturedArray {
 /// An entry of jit's cache, for one structure and types of arguments.
 struct JitEntry {
   std::string name, key;
-  SourceLocation at;  ///< Of the call of jit().
+  SourceLocation at;  ///< Location of the call of jit().
   CompileOptions options;
   ir::Graph graph;                           ///< Inputs: leaves of the arguments, then captures.
   std::vector<std::string> input_names;  ///< "0/layers/w1", then "captured/0".
-  size_t n_leaves = 0;                   ///< Of the arguments.
+  size_t n_leaves = 0;                   ///< Number of leaves of the arguments.
   std::vector<Array> captures;
   std::vector<std::shared_ptr<const Sharding>> input_shardings;  ///< Over a mesh, by input; null: whole.
   std::vector<std::string> input_mesh_keys;                      ///< mesh_key() of each leaf when traced.

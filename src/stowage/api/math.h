@@ -79,7 +79,7 @@ Array negative(const Operand& x);  ///< As operator-.
 Array abs(const Operand& x);  ///< Without the sign.
 Array sign(const Operand& x);  ///< -1, 0 or 1; -0 and NaN stay.
 Array square(const Operand& x);  ///< x times x.
-// Of integers these are the integers themselves.
+// For integers, floor and ceil return the integers themselves.
 Array floor(const Operand& x);
 Array ceil(const Operand& x);
 /// Halves to even, after so many decimals; integers are as they are.

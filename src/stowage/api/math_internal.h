@@ -41,7 +41,7 @@ Shape broadcast_shapes(std::string_view name, const ArrayType& a, const ArrayTyp
 void check_where(std::string_view name, const Array& where, const Array& x);
 /// Broadcast by NumPy's rule to a shape that it is known to broadcast to; x itself if equal.
 Array broadcast_array(const Array& x, const Shape& shape);
-/// Of that type, in its memory: what stands for a cotangent that nobody gave.
+/// Returns zeros of that type, in its memory. They stand for a cotangent that nobody gave.
 Array zeros_of(const ArrayType& type);
 /// Integer indices wide enough to count an axis: at least 32 bits, never weak.
 /// Errors: TraceError "[name] what must be integers, …".

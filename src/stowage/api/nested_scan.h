@@ -13,10 +13,10 @@ struct NestedScanOptions {
   /// k·N^(1/k) carries with k - 1 entries; sizes that do not divide N give blocks of two sizes that
   /// differ by one.
   std::vector<int64_t> blocks = {0};
-  /// Of each iteration; null recomputes everything but its carry.
+  /// Policy of each iteration; null recomputes everything but its carry.
   ir::PolicyPtr policy = nullptr;
-  /// Of each block, of every level; null keeps what enters it and nothing else. The carry that enters
-  /// a block is named "block_in" in it, so that a policy can move it elsewhere.
+  /// Policy of each block of every level; null keeps what enters the block and nothing else. The
+  /// carry that enters a block is named "block_in" in it, so that a policy can move it elsewhere.
   ir::PolicyPtr block_policy = nullptr;
   /// As in ScanOptions.
   int64_t length = -1;

@@ -38,13 +38,13 @@ Array normal(const Operand& key, const Shape& shape, DType dtype = DType::kF32);
 /// Normal numbers that lie in (low, high), by the inverse of erf.
 Array truncated_normal(const Operand& key, double low, double high, const Shape& shape,
                        DType dtype = DType::kF32);
-/// Of density exp(-x) for x >= 0.
+/// Numbers of density exp(-x) for x >= 0.
 Array exponential(const Operand& key, const Shape& shape, DType dtype = DType::kF32);
-/// Of density exp(-|x|) / 2.
+/// Numbers of density exp(-|x|) / 2.
 Array laplace(const Operand& key, const Shape& shape, DType dtype = DType::kF32);
-/// Of density exp(-x) / (1 + exp(-x))^2.
+/// Numbers of density exp(-x) / (1 + exp(-x))^2.
 Array logistic(const Operand& key, const Shape& shape, DType dtype = DType::kF32);
-/// Of density 1 / (pi (1 + x^2)).
+/// Numbers of density 1 / (pi (1 + x^2)).
 Array cauchy(const Operand& key, const Shape& shape, DType dtype = DType::kF32);
 /// -1 or 1 with equal probability.
 Array rademacher(const Operand& key, const Shape& shape, DType dtype = DType::kI32);
@@ -62,7 +62,7 @@ Array randint(const Operand& key, const Shape& shape, const Array& low, const Ar
 struct ChoiceOptions {
   bool replace = true;
   std::optional<Array> p = {};  ///< Probabilities, one an element; else all alike.
-  int axis = 0;                 ///< Of an array to choose from.
+  int axis = 0;                 ///< Axis of an array to choose from.
 };
 /// Numbers of 0 to n - 1 (i32), or slices of an axis of x, which `shape` replaces.
 /// Errors: also TraceError where without replacement more are asked for than there are.
@@ -71,7 +71,7 @@ Array choice(const Operand& key, const Array& x, const Shape& shape,
              const ChoiceOptions& options = {});
 /// True with probability p, which broadcasts to `shape`.
 Array bernoulli(const Operand& key, const Operand& p, const Shape& shape);
-/// Of the shape of p.
+/// True with probability p; the result has the shape of p.
 Array bernoulli(const Operand& key, const Operand& p = 0.5);
 /// Standard Gumbel: -log(-log(uniform)).
 Array gumbel(const Operand& key, const Shape& shape, DType dtype = DType::kF32);
@@ -85,15 +85,15 @@ Array categorical(const Operand& key, const Operand& logits, int axis = -1,
 // Distributions with parameters, which broadcast to `shape`, or to each other where none is given.
 // Errors of all: also TraceError where they do not.
 
-/// Of density x^(a - 1) exp(-x) / gamma(a), for a > 0. Types: f32 and f64. Its gradient by a
-/// is random_gamma_grad, and has none itself.
+/// Numbers of density x^(a - 1) exp(-x) / gamma(a), for a > 0. Types: f32 and f64. The gradient by
+/// a is random_gamma_grad, which has no gradient itself.
 /// Source: Marsaglia and Tsang 2000; Figurnov et al. 2018 for the gradient.
 Array gamma(const Operand& key, const Operand& a, const std::optional<Shape>& shape = {},
             DType dtype = DType::kF32);
 /// Its logarithm, exact where a is small.
 Array loggamma(const Operand& key, const Operand& a, const std::optional<Shape>& shape = {},
                DType dtype = DType::kF32);
-/// Of density proportional to x^(a - 1) (1 - x)^(b - 1), by two gamma variables.
+/// Numbers of density proportional to x^(a - 1) (1 - x)^(b - 1), by two gamma variables.
 Array beta(const Operand& key, const Operand& a, const Operand& b,
            const std::optional<Shape>& shape = {}, DType dtype = DType::kF32);
 /// Vectors of sum 1, of density proportional to the product of x[i]^(alpha[i] - 1).
@@ -109,7 +109,7 @@ Array chisquare(const Operand& key, const Operand& df, const std::optional<Shape
 /// A quotient of two such, each over its degrees of freedom.
 Array f(const Operand& key, const Operand& dfnum, const Operand& dfden,
         const std::optional<Shape>& shape = {}, DType dtype = DType::kF32);
-/// Of density proportional to exp(-|x|^p).
+/// Numbers of density proportional to exp(-|x|^p).
 Array generalized_normal(const Operand& key, double p, const Shape& shape = {},
                          DType dtype = DType::kF32);
 /// Evenly in the ball where the p-norm of d numbers is below 1. Shapes: shape and d.
@@ -121,7 +121,7 @@ Array pareto(const Operand& key, const Operand& b, const std::optional<Shape>& s
 /// The length of a vector of two normal numbers, times `scale`.
 Array rayleigh(const Operand& key, const Operand& scale, const std::optional<Shape>& shape = {},
                DType dtype = DType::kF32);
-/// Of distribution 1 - exp(-(x / scale)^concentration).
+/// Numbers of distribution 1 - exp(-(x / scale)^concentration).
 Array weibull_min(const Operand& key, const Operand& scale, const Operand& concentration,
                   const std::optional<Shape>& shape = {}, DType dtype = DType::kF32);
 /// exp(sigma normal).
@@ -130,7 +130,7 @@ Array lognormal(const Operand& key, const Operand& sigma = 1.0,
 /// The inverse normal distribution of this mean and scale 1. Source: Michael et al. 1976.
 Array wald(const Operand& key, const Operand& mean, const std::optional<Shape>& shape = {},
            DType dtype = DType::kF32);
-/// Of a density that rises evenly from left to mode and falls to right.
+/// Numbers of a density that rises evenly from left to mode and falls evenly to right.
 Array triangular(const Operand& key, const Operand& left, const Operand& mode, const Operand& right,
                  const std::optional<Shape>& shape = {}, DType dtype = DType::kF32);
 /// The length of a vector of three normal numbers.

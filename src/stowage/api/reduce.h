@@ -18,7 +18,7 @@ struct ReduceOptions {
   std::optional<Array> where = {};
   /// A scalar that takes part as one more element.
   std::optional<Operand> initial = {};
-  /// Of the result, and to compute in; sums are in f32 where it is narrower.
+  /// Dtype of the result and of the computation. Sums are in f32 if it is narrower.
   std::optional<DType> dtype = {};
 };
 // Errors of all that take options: TraceError for an option that the function does not take, a
@@ -26,7 +26,7 @@ struct ReduceOptions {
 
 Array sum(const Operand& x, const Axes& axes = {}, bool keepdims = false);  ///< The sum.
 Array prod(const Operand& x, const Axes& axes = {}, bool keepdims = false);  ///< The product.
-/// Of integers f32.
+/// The mean; f32 for integers.
 Array mean(const Operand& x, const Axes& axes = {}, bool keepdims = false);
 /// The mean squared distance from the mean, over n - ddof; NaN where that is not positive.
 Array var(const Operand& x, const Axes& axes = {}, int ddof = 0, bool keepdims = false);

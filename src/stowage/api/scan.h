@@ -20,8 +20,8 @@ struct ScanOptions {
   /// The axis that the stacked results get, in the same way; negative ones count from the end of
   /// the result.
   Dims out_axes = {0};
-  /// So many iterations are laid out in the loop's body, one after another: another form of the
-  /// program with the same bits, gradients included.
+  /// Number of iterations that are laid out in the loop's body, one after another. The program has
+  /// another form but gives the same bits, gradients included.
   int64_t unroll = 1;
 };
 

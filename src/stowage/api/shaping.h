@@ -30,7 +30,7 @@ Array zeros(const Shape& shape, DType dtype = DType::kF32, STOW_AT);  ///< All 0
 Array ones(const Shape& shape, DType dtype = DType::kF32, STOW_AT);  ///< All 1.
 /// Without a dtype, f32, i32 or bool by the value; a number is weak then, as in JAX.
 Array full(const Shape& shape, ScalarValue value, std::optional<DType> dtype = {}, STOW_AT);
-// Of the shape of x, and of its dtype unless another is given.
+// The results have the shape of x, and its dtype unless another is given.
 Array zeros_like(const Operand& x);                               ///< All 0.
 Array zeros_like(const Operand& x, std::optional<DType> dtype);  ///< All 0.
 Array ones_like(const Operand& x);                                ///< All 1.
@@ -39,7 +39,7 @@ Array full_like(const Operand& x, ScalarValue value, std::optional<DType> dtype 
 /// 0, 1, … n - 1 as i32; or [start, stop) by steps.
 Array arange(int64_t stop, DType dtype = DType::kI32, STOW_AT);
 Array arange(int64_t start, int64_t stop, int64_t step = 1, DType dtype = DType::kI32, STOW_AT);
-/// Of floats: start + i step, as many as lie before stop, counted in f64.
+/// Returns the floats start + i step that lie before stop; their number is computed in f64.
 Array arange_of_floats(double start, double stop, double step, DType dtype, SourceLocation at);
 template <std::floating_point Stop>
 Array arange(Stop stop, DType dtype = DType::kF32, STOW_AT) {
@@ -117,7 +117,7 @@ Array delete_(const Operand& x, const Dims& places, std::optional<int> axis = {}
 Array resize(const Operand& x, const Shape& shape);
 /// Shifts elements along an axis; what falls off comes back at the other end.
 Array roll(const Operand& x, int64_t shift, int axis);
-Array roll(const Operand& x, int64_t shift);  ///< Of the flattened array, in the shape of x.
+Array roll(const Operand& x, int64_t shift);  ///< Rolls the flattened array, in the shape of x.
 Array roll(const Operand& x, const Dims& shifts, const Dims& axes);  ///< One axis after another.
 
 /// How many elements to add before and after an axis.
@@ -133,7 +133,8 @@ enum class PadMode : uint8_t {
   kSymmetric,  ///< The array mirrored beyond its edge element.
   kWrap,       ///< The array again and again.
   kLinearRamp,  ///< A straight line from the edge to `end_value` at the end. Of floats.
-  // Of the whole axis, or of the `stat_length` elements at that end. Those of integers are rounded.
+  // Statistics of the whole axis, or of the `stat_length` elements at that end. The results for
+  // integers are rounded.
   kMaximum,
   kMinimum,
   kMean,
@@ -168,7 +169,7 @@ enum class IndexMode : uint8_t {
 /// `fill_value` is what kFill reads.
 Array take(const Operand& x, const Operand& indices, int axis = 0,
            IndexMode mode = IndexMode::kFill, const std::optional<ScalarValue>& fill_value = {});
-/// Of the flattened array (jnp.take without an axis).
+/// Takes from the flattened array (jnp.take without an axis).
 Array take_flat(const Operand& x, const Operand& indices, IndexMode mode = IndexMode::kFill,
                 const std::optional<ScalarValue>& fill_value = {});
 /// result[i, j, …] = x[…, indices[i, j, …] at `axis`, …]; the other axes broadcast.

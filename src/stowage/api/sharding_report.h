@@ -9,7 +9,7 @@
 
 namespace stow {
 
-/// Of one position of a compiled program; empty for a program on one device.
+/// Report on one position of a compiled program; empty for a program on one device.
 struct ShardingReport {
   /// Values that pass through a form larger than both ends, or stay whole though an axis of the
   /// mesh divides them, with bytes and source; the largest first.

@@ -37,10 +37,10 @@ std::vector<std::pair<DevicePtr, ShardIndex>> devices_indices(const Sharding& sh
 
 /// True if all devices belong to this process.
 bool is_fully_addressable(const Sharding& sharding);
-bool is_fully_addressable(const Array& x);  ///< Of its sharding.
+bool is_fully_addressable(const Array& x);  ///< True if its sharding is.
 /// True if every device holds the whole array.
 bool is_fully_replicated(const Sharding& sharding);
-bool is_fully_replicated(const Array& x);  ///< Of its sharding.
+bool is_fully_replicated(const Array& x);  ///< True if its sharding is.
 
 /// How parts that a function gives are made an array.
 struct PartOptions {

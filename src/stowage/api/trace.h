@@ -27,7 +27,7 @@ class Trace;
 /// NamedSharding of its ArrayImpl.
 struct Shards {
   struct Part {
-    int64_t position = 0;  ///< Of the device in the mesh.
+    int64_t position = 0;  ///< Position of the device in the mesh.
     DeviceBufferPtr buffer;
   };
   std::vector<Part> parts;  ///< By position; none where the mesh has no device of this process.
@@ -39,7 +39,8 @@ struct Storage {
   DeviceBufferPtr buffer;
   std::vector<std::byte> literal;
   std::string donated;  ///< To whom and where, once donated.
-  /// Of an array over several devices or on those of other processes, which has no `buffer`; else null.
+  /// Shards of an array over several devices or on those of other processes, which has no `buffer`;
+  /// else null.
   std::shared_ptr<const Shards> shards = {};
   bool shares_buffer = false;  ///< Another array may hold a buffer of it, so it cannot be donated.
 };
@@ -51,7 +52,7 @@ struct ArrayImpl {
   ArrayType type;
   std::shared_ptr<const Sharding> sharding;  ///< Of device_put; null: it was not put anywhere.
 
-  std::shared_ptr<Storage> storage;  ///< Of a concrete one.
+  std::shared_ptr<Storage> storage;  ///< Storage of a concrete array.
 
   // Traced.
   std::shared_ptr<Trace> trace;
@@ -105,7 +106,7 @@ class Trace : public std::enable_shared_from_this<Trace> {
 struct Context {
   std::vector<std::shared_ptr<Trace>> traces;
   std::string scope;
-  SourceLocation site;  ///< Of the outermost library function running; line 0 for none.
+  SourceLocation site;  ///< Location of the outermost library function running; line 0 for none.
   DevicePtr device;
   GraphRunner runner;
   std::shared_ptr<MeshPrograms> mesh_programs;  ///< Made when first needed.

@@ -84,7 +84,7 @@ class TreeVisitor {
  public:
   virtual ~TreeVisitor() = default;
   virtual void leaf(Array& array) = 0;
-  /// What follows lies under this field, key or index.
+  /// Begins the subtree under this field, key or index; leave() ends it.
   virtual void enter(std::string_view name) = 0;
   virtual void leave() = 0;
   /// A node of this kind and number of children, or a static value's text, begins.

@@ -11,7 +11,7 @@ class ProgressListener {
  public:
   virtual ~ProgressListener() = default;
   virtual void begin(const std::string& what) = 0;  ///< "planning a program of 43360 nodes".
-  virtual void end() = 0;                           ///< Of the work begun last.
+  virtual void end() = 0;                           ///< Ends the work begun last.
 };
 
 /// Sets who hears of long work in this process; null: nobody, as at the start. Not to be called while

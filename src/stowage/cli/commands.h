@@ -34,7 +34,7 @@ Result<int> run_fuse(std::span<const std::string> arguments);
 /// Forks: called before any thread is started.
 Result<int> run_launch(std::span<const std::string> arguments);
 
-/// Of `bench`.
+/// Commands of `bench`.
 Result<int> run_bench_step(std::span<const std::string> arguments);
 Result<int> run_bench_generate(std::span<const std::string> arguments);
 Result<int> run_program1(std::span<const std::string> arguments);

@@ -19,7 +19,7 @@ namespace stow {
 /// `--processes N`, `--devices N`, `--log-ranks all`.
 struct LaunchOptions {
   int32_t processes = 1;
-  int32_t devices = 1;  ///< Of each process.
+  int32_t devices = 1;  ///< Devices of each process.
   bool log_all = false;
   std::string log_ranks;       ///< "all" or "first", as it was given.
   bool has_processes = false;  ///< --processes was given.

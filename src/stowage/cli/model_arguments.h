@@ -56,7 +56,7 @@ struct ModelArguments {
 
  private:
   Result<void> read_checkpoint();
-  std::shared_ptr<void> folder_;  // Of the adapter of a checkpoint, removed at the end.
+  std::shared_ptr<void> folder_;  // Folder of the adapter of a checkpoint, removed at the end.
 };
 
 /// The --dtype of a model that is written: f32 or bf16, none for nothing. Errors: begin with the

@@ -25,7 +25,7 @@ struct ArrayType {
   MemoryKind kind = MemoryKind::kDevice;
   bool weak = false;  ///< Came from C++ scalars alone and yields in promotion.
 
-  int64_t elems() const { return shape.elems(); }  ///< Of all elements.
+  int64_t elems() const { return shape.elems(); }  ///< Number of all elements.
   int64_t bytes() const { return elems() * dtype_bytes(dtype); }  ///< Without padding.
   /// Equality leaves `weak` out: it is a matter of promotion, not of what lies in memory.
   friend bool operator==(const ArrayType& a, const ArrayType& b) {

@@ -27,7 +27,7 @@ struct AxisSharding {
   MeshAxes partial = {};
   ReduceKind kind = ReduceKind::kSum;  ///< kSum where nothing is partial.
 
-  int rank() const { return static_cast<int>(axes.size()); }  ///< Of the array.
+  int rank() const { return static_cast<int>(axes.size()); }  ///< Rank of the array.
   /// True if every position holds the whole array.
   bool is_whole() const;
   /// True if the mesh axis cuts an axis of the array. Partial axes do not count.

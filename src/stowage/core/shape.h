@@ -23,8 +23,8 @@ class Shape {
   int64_t operator[](int axis) const { return dims_[static_cast<size_t>(axis)]; }  ///< An extent.
   int64_t& operator[](int axis) { return dims_[static_cast<size_t>(axis)]; }  ///< An extent.
   const Dims& dims() const { return dims_; }  ///< All extents.
-  auto begin() const { return dims_.begin(); }  ///< Of the extents.
-  auto end() const { return dims_.end(); }  ///< Of the extents.
+  auto begin() const { return dims_.begin(); }  ///< First of the extents.
+  auto end() const { return dims_.end(); }  ///< End of the extents.
 
   /// The number of elements.
   int64_t elems() const {

@@ -43,7 +43,7 @@ class Tiling {
  public:
   Tiling(Shape shape, Dims parts);  ///< Parts by axis, each at least 1.
 
-  const Shape& shape() const { return shape_; }            ///< Of the whole array.
+  const Shape& shape() const { return shape_; }            ///< Shape of the whole array.
   const Dims& parts() const { return parts_; }             ///< By axis.
   const Shape& tile_shape() const { return tile_shape_; }  ///< The same for all tiles.
   int64_t n_tiles() const { return n_tiles_; }             ///< The product of the parts.

@@ -47,7 +47,7 @@ struct CheckpointName {
   friend bool operator==(const CheckpointName&, const CheckpointName&) = default;
 };
 
-/// Which checkpoints a save leaves in the folder.
+/// Checkpoints that a save leaves in the folder.
 struct Retention {
   // Implicit: a number alone is what most callers have.
   Retention(int newest_ones, std::optional<int64_t> pinned = {})
@@ -94,7 +94,7 @@ std::string set_aside_folder(const std::string& folder);
 /// If it is killed, the newest checkpoint is whole, here or there.
 Result<std::string> set_aside_checkpoints(const std::string& folder);
 
-/// Which files of a checkpoint a process verifies: those whose number is `index` modulo `count`.
+/// Files of a checkpoint that a process verifies: those whose number is `index` modulo `count`.
 /// All processes together verify all; none may use what it has read before all have said so.
 struct CheckpointShare {
   int index = 0;

@@ -42,7 +42,7 @@ struct CheckpointFile {
 struct StoredPiece {
   size_t file = 0;           ///< Index in CheckpointIndex::files.
   int64_t offset_bytes = 0;  ///< From the start of the file.
-  TensorSlice slice;         ///< Of the whole tensor.
+  TensorSlice slice;         ///< Slice of the whole tensor.
 };
 
 /// A whole tensor, by its pieces.
@@ -56,7 +56,7 @@ struct StoredTensor {
 struct CheckpointIndex {
   CheckpointMeta meta;
   std::vector<CheckpointFile> files;
-  /// Of version 2: 16 hexadecimal digits that all files of one save have in their headers; else "".
+  /// Version 2: 16 hexadecimal digits that all files of one save have in their headers; else "".
   std::string save_id;
   std::map<std::string, StoredTensor, std::less<>> tensors;  ///< By name; version 1: none.
 
@@ -75,7 +75,7 @@ Result<CheckpointIndex> parse_checkpoint_json(std::string_view text);
 struct ShardHeader {
   std::string save_id;
   int64_t step = 0;
-  int32_t rank = 0, n_ranks = 0;  ///< Which of how many processes wrote it.
+  int32_t rank = 0, n_ranks = 0;  ///< Rank of the process that wrote it, and number of processes.
   /// The pieces by name of the whole tensor; `info` is the whole tensor.
   std::vector<std::pair<TensorInfo, StoredPiece>> pieces;
 };

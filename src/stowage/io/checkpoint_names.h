@@ -16,7 +16,7 @@ struct CheckpointFileName {
   int64_t step = 0;
   bool is_json = false;
   std::string tag;              ///< 16 hexadecimal digits, or none.
-  std::optional<int32_t> rank;  ///< Of a part.
+  std::optional<int32_t> rank;  ///< Rank of a part.
   /// The name of a file that is being written (AtomicFile) or that a killed run left.
   bool is_temporary = false;
 

@@ -78,7 +78,8 @@ class Json {
   explicit Json(Integer value);
   void dump_to(std::string& out) const;
 
-  // What touches it is defined in the source: JsonMember must be complete by then.
+  // All functions that touch this variant are defined in the source file, where JsonMember is
+  // complete.
   std::variant<std::monostate, bool, int64_t, uint64_t, double, std::string, Array, Object> value_;
 };
 

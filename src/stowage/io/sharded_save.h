@@ -22,7 +22,7 @@ namespace stow {
 struct MeshTensor {
   std::string name;
   DType dtype = DType::kF32;
-  std::vector<int64_t> shape;  ///< Of the whole array, cut evenly.
+  std::vector<int64_t> shape;  ///< Shape of the whole array, cut evenly.
   AxisSharding sharding;
 };
 

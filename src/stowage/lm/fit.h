@@ -50,7 +50,8 @@ class FirstFit {
     return std::nullopt;
   }
 
-  /// Of a search in which nothing fitted. `what` begins the message: "scoring rows of 8 tokens".
+  /// Throws the CapacityError of a search in which nothing fitted. `what` begins the message:
+  /// "scoring rows of 8 tokens".
   [[noreturn]] void refuse(const std::string& what) const {
     const int64_t bytes = counted(*least_);
     throw CapacityError(fmt::format("{} needs {} ({} bytes) at least, {} more than the memory of {}",

@@ -103,7 +103,7 @@ enum class FinishReason : uint8_t { kStop, kLength };
 struct Generated {
   std::vector<int32_t> ids;     ///< The token that ends a text is there.
   std::vector<float> logprobs;  ///< One an id, under the model's own distribution.
-  std::string text;             ///< Of ids, without special tokens and what follows a stop text.
+  std::string text;  ///< Text of ids, without special tokens and what follows a stop text.
   FinishReason finish = FinishReason::kLength;
 };
 

@@ -19,7 +19,7 @@ struct PeftTarget {
   std::string name;  ///< "model.layers.0.self_attn.q_proj"
   Kind kind = Kind::kMatrix;
   size_t matrix = 0;        ///< nn::LoraMatrix, of a matrix of a layer.
-  int64_t layer = 0;        ///< Of a matrix of a layer.
+  int64_t layer = 0;        ///< Layer of a matrix of a layer.
   int64_t in = 0, out = 0;  ///< Extents [out, in] of its matrix; of the embedding V and d.
   int64_t rank = 0;
   double scale = 0;

@@ -12,8 +12,8 @@ namespace stow::lm {
 struct SamplingOptions {
   double temperature = 1;  ///< Logits are divided by it; 0 takes the largest, the first of equal ones.
   int64_t top_k = 0;       ///< Only the k largest, the first of equal ones; 0 or less: all.
-  /// Of these, from the most probable on, one after the other while the sum of those before is less
-  /// than this. The most probable always.
+  /// Keeps the remaining tokens, from the most probable on, while the sum of the probabilities
+  /// before is less than this. The most probable token is always kept.
   double top_p = 1;
 };
 

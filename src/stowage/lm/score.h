@@ -25,7 +25,7 @@ struct TokenRows {
 
 /// The form of a scoring program.
 struct ScoreShape {
-  int64_t rows = 1, length = 1;  ///< Of one call.
+  int64_t rows = 1, length = 1;  ///< Rows and length of one call.
   bool padded = false;           ///< Rows have start and lengths.
   bool logits = false, hidden = false;
   /// Tokens whose logits exist at a time, where not all are asked for.

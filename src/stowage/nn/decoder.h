@@ -65,8 +65,8 @@ struct DecoderConfig {
   bool out_in = false;
 
   int64_t head_dim() const { return head_size > 0 ? head_size : dim / heads; }  ///< Of one head.
-  int64_t q_dim() const { return heads * head_dim(); }      ///< Of all query heads.
-  int64_t kv_dim() const { return kv_heads * head_dim(); }  ///< Of all key heads.
+  int64_t q_dim() const { return heads * head_dim(); }      ///< Size of all query heads.
+  int64_t kv_dim() const { return kv_heads * head_dim(); }  ///< Size of all key heads.
 };
 
 /// One layer's weights, or all layers' with a leading axis [L]. Shapes are of [in, out] matrices;
@@ -152,7 +152,7 @@ Array decoder_logits(const DecoderConfig& config, const Decoder& model, const Ar
                      std::optional<DType> out = {}, const ForwardOptions& options = {});
 /// Log-probabilities of `targets` i32 [..] given hidden states [.., d]: f32 [..]. The logits of
 /// `chunk` tokens exist at a time, those of no other are kept; the backward pass computes them again.
-/// Of `options` the adapter, its configuration and the dropout key are read, or the slots; with these
+/// Reads the adapter, its configuration and the dropout key of `options`, or the slots. With slots,
 /// hidden states are [B, .., d]. The product of the hidden states with A of the head's adapter is made
 /// for all tokens before they are cut into chunks.
 Array decoder_log_probs(const DecoderConfig& config, const Decoder& model, const Array& hidden,

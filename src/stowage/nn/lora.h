@@ -41,7 +41,7 @@ STOW_TREE(Lora, layers, embed, head, saved_embed, saved_head, saved_norm);
 
 /// The adapter of one kind of matrix.
 struct LoraTarget {
-  int64_t rank = 0;  ///< Of the arrays, the greatest of all layers; 0: not targeted.
+  int64_t rank = 0;  ///< Rank of the arrays, the greatest of all layers; 0: not targeted.
   /// Rank of each layer, [L], or [1] of embedding and head: rows of A and columns of B beyond it
   /// are zero, and stay so under any optimizer that leaves alone what has neither a gradient nor a
   /// value. 0: the layer is not targeted. Empty: all have `rank`.

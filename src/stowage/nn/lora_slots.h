@@ -13,7 +13,7 @@ struct ForwardOptions;
 /// Numbers of slots as rows name them: 0 is the base, adapters are 1 to N.
 inline constexpr int32_t kBaseSlot = 0;
 
-/// Which matrices have slots, and their sizes.
+/// Matrices that have slots, and the sizes of the slots.
 struct LoraSlotsConfig {
   int64_t adapters = 1;  ///< N; adapter s lies at place s - 1 of every array.
   int64_t max_rank = 8;  ///< r. An adapter of a smaller rank has zeros beyond it.
@@ -57,8 +57,8 @@ struct SlotInput {
 };
 STOW_TREE(SlotInput, factors, scales);
 
-/// Of each row its adapter's part of x, an array with the adapters on `axis` 0: [B, ..]. Zeros for rows
-/// of the base; the gradient of a row is added to its own adapter's part and to no other's.
+/// Returns each row's adapter's part of x, an array with the adapters on axis 0: [B, ..]. Rows of
+/// the base are zeros. The gradient of a row is added to its own adapter's part and to no other's.
 Array rows_of_slots(const Array& x, const Array& slot_of_row);
 /// y [B, T, out] plus what each row's adapter of one layer's matrix makes of x [B, T, in].
 /// factors: a [N, r, in], b [N, out, r]; scales [N]. A row of the base keeps its numbers, but for the

@@ -16,7 +16,7 @@ struct SgdOptions {
   std::optional<double> momentum = {};
   bool nesterov = false;
   std::optional<DType> accumulator_dtype = {};
-  Moments moments = Moments::kFull;  ///< Of the momentum.
+  Moments moments = Moments::kFull;  ///< Form of the momentum.
 };
 /// trace if there is a momentum, scale_by_learning_rate.
 GradientTransformation sgd(ScalarOrSchedule learning_rate, const SgdOptions& options = {});
@@ -94,7 +94,7 @@ struct MuonOptions {
   /// others. None: those of rank 2.
   Mask matrices = {};
   std::optional<double> consistent_rms = {};
-  Moments moments = Moments::kFull;  ///< Those of AdamW too.
+  Moments moments = Moments::kFull;  ///< Form of the moments, of AdamW's too.
 };
 /// scale_by_muon, scale_by_shape, add_decayed_weights and scale_by_learning_rate for matrices, adamw
 /// for the rest.

@@ -69,7 +69,7 @@ GradientTransformation ema(double decay, const EmaOptions& options = {});
 
 struct ScaleByAdamOptions {
   double b1 = 0.9, b2 = 0.999, eps = 1e-8, eps_root = 0;
-  std::optional<DType> mu_dtype = {};  ///< Of the first moment.
+  std::optional<DType> mu_dtype = {};  ///< Dtype of the first moment.
   bool nesterov = false;
   Moments moments = Moments::kFull;
 };

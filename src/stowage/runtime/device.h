@@ -48,7 +48,7 @@ class DeviceBuffer {
   void read(int64_t offset, std::span<std::byte> to) const;
   void write(int64_t offset, std::span<const std::byte> from);  ///< As read().
   int64_t bytes() const { return bytes_; }  ///< Its length.
-  MemoryKind kind() const { return kind_; }  ///< Which heap.
+  MemoryKind kind() const { return kind_; }  ///< The memory kind of this heap.
   const std::shared_ptr<Device>& device() const { return device_; }  ///< Owner.
 
  private:
@@ -120,7 +120,7 @@ class Device : public std::enable_shared_from_this<Device> {
   /// How many devices this process made before it.
   int64_t number() const { return number_; }
   const runtime::TargetPtr& target() const { return target_; }  ///< The target of its programs.
-  int threads() const;                                 ///< Of its kernels.
+  int threads() const;                                 ///< Threads of its kernels.
   int64_t capacity_bytes(MemoryKind kind) const { return capacity_[index(kind)]; }  ///< Of a heap.
   /// Bytes that are mapped now, and the most since the last reset.
   int64_t in_use_bytes(MemoryKind kind) const { return in_use_[index(kind)]; }
@@ -159,7 +159,7 @@ class Device : public std::enable_shared_from_this<Device> {
   std::vector<std::shared_ptr<runtime::Mapping>> spare_;  // the oldest first; no buffer uses them
   std::vector<runtime::Mapping*> partly_idle_;            // parts of which buffers use, the oldest first
   int64_t idle_bytes_ = 0;
-  std::mutex idle_mutex_;  // of the three above: buffers may end on any thread
+  std::mutex idle_mutex_;  // guards the three above: buffers may end on any thread
   std::unique_ptr<runtime::Streams> streams_;
   std::unique_ptr<runtime::Stream> worker_;
 };

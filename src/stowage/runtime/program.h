@@ -55,25 +55,25 @@ class Program {
     StepKind kind = StepKind::kKernel;
     std::unique_ptr<BoundKernel> kernel;
     std::unique_ptr<const comm::BoundCollective> collective;  // instead of the above
-    std::unique_ptr<const MoveShape> move;  // of a kernel that moves, instead of the above
+    std::unique_ptr<const MoveShape> move;  // shape of a kernel that moves, instead of the above
     bool runs_here = false;                 // a kernel that is done when its run() returns
-    const Kernel* source = nullptr;         // of either, in the schedule
-    // Of a kernel: inputs, then outputs, then the scratch if there is any. Of an open loop: the
-    // predicate. Of a branch: the index.
+    const Kernel* source = nullptr;         // the kernel of either, in the schedule
+    // Operands of a kernel: inputs, then outputs, then the scratch if there is any. An open loop
+    // has the predicate here, a branch the index.
     std::vector<Operand> operands;
     size_t n_inputs = 0, n_outputs = 0;
-    size_t first_address = 0;  // of a kernel that is no move, in Frame::addresses
+    size_t first_address = 0;  // index in Frame::addresses, for a kernel that is no move
     std::vector<MovingOperand> moving;
     Guard guard;
     MovePhase phase = MovePhase::kWhole;
-    StreamKind stream = StreamKind::kCompute;  // of a start, a done and a collective
+    StreamKind stream = StreamKind::kCompute;  // stream of a start, a done or a collective
     size_t transfer = 0;
     int64_t scratch_bytes = 0;
     bool has_scratch = false;
     LoopId loop;
     int64_t trip_count = 0;
     bool is_bool_index = false;
-    // Of a loop: the body, then the condition. Of a branch: the alternatives.
+    // Nested steps. A loop has its body, then its condition; a branch has its alternatives.
     std::vector<std::vector<Step>> parts;
   };
   struct Frame;

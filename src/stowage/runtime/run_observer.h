@@ -14,7 +14,7 @@ namespace stow {
 /// kCompute. Of real runs the times are those of std::chrono::steady_clock, of simulated ones they
 /// count from the step's beginning.
 struct RunEvent {
-  const Kernel* kernel = nullptr;  ///< Of the program's schedule.
+  const Kernel* kernel = nullptr;  ///< A kernel of the program's schedule.
   StreamKind stream = StreamKind::kCompute;
   int64_t instant = 0;  ///< Counts what the program comes by in a run; where every run is alike, the
                         ///< plan's timeline has the same numbers.

@@ -65,7 +65,8 @@ class Streams {
   void drain() {  ///< All of them.
     for (Stream& stream : streams_) stream.drain();
   }
-  /// Of all of them. Where an arena is poisoned around the running instruction, kAtStart it stays.
+  /// Sets the timing of all streams. If an arena is poisoned around the running instruction, the
+  /// timing stays kAtStart.
   void set_timing(StreamTiming timing);
 
  private:

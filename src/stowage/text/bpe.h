@@ -70,7 +70,7 @@ class Bpe {
   std::vector<uint64_t> merge_keys_;
   std::vector<Merge> merges_;
   std::array<int32_t, 256> byte_ids_{};   // byte-level: a byte; else: <0x00> to <0xFF>; -1: none
-  std::array<int32_t, 128> ascii_ids_{};  // of single characters; -1: none
+  std::array<int32_t, 128> ascii_ids_{};  // ids of single characters; -1: none
   int32_t unk_id_ = -1;
   bool fuse_unk_ = false, byte_fallback_ = false, ignore_merges_ = false, byte_level_ = false;
 };

@@ -45,7 +45,7 @@ struct Expr {
   std::string name;            ///< Name, attribute, filter, test or operator; "tuple" of a list.
   std::vector<ExprPtr> parts;  ///< Operands; null where a part of a slice or an else is left out.
   std::vector<Argument> arguments;
-  std::vector<std::string> operators;  ///< Of a chain of comparisons.
+  std::vector<std::string> operators;  ///< Operators of a chain of comparisons.
   bool negated = false;                ///< is not
 };
 
@@ -75,11 +75,11 @@ enum class StatementKind : uint8_t {
 struct Statement {
   StatementKind kind = StatementKind::kText;
   int line = 0;
-  std::string text;                  ///< Of kText; the name of a macro; the namespace of a set.
+  std::string text;  ///< Text of kText; the name of a macro; the namespace of a set.
   std::vector<std::string> targets;  ///< Names that are set or looped over.
-  std::string attribute;             ///< Of a namespace that is set.
+  std::string attribute;             ///< Attribute of a namespace that is set.
   ExprPtr value, condition;          ///< The expression printed, set or looped over; the filter of a loop.
-  std::vector<std::pair<ExprPtr, Block>> branches;  ///< Of an if.
+  std::vector<std::pair<ExprPtr, Block>> branches;  ///< Branches of an if.
   std::vector<Parameter> parameters;
   Block body, otherwise;
 };

@@ -9,8 +9,8 @@ namespace stow::text::jinja {
 /// Bounds on the cost of a rendering.
 struct Limits {
   int64_t steps = 2'000'000;       ///< Expressions and statements.
-  size_t output_bytes = 64 << 20;  ///< Of all texts that it makes together.
-  int depth = 100;                 ///< Of calls and blocks within each other.
+  size_t output_bytes = 64 << 20;  ///< Most bytes of all texts that it makes together.
+  int depth = 100;                 ///< Most calls and blocks within each other.
 };
 
 /// The text of a template over global variables.

@@ -79,8 +79,8 @@ class StreamDecoder {
   Tokenizer tokenizer_;
   DecodeOptions options_;
   std::vector<int32_t> ids_;  // from the last place on at which decoding may begin anew
-  size_t n_context_ = 0;      // of ids_, those whose text has been returned
-  size_t emitted_bytes_ = 0;  // of the text of ids_
+  size_t n_context_ = 0;      // number of ids_ whose text has been returned
+  size_t emitted_bytes_ = 0;  // bytes of the text of ids_
 };
 
 }  // namespace stow::text

@@ -45,7 +45,7 @@ struct TrainConfig {
     int64_t batch = 16;  ///< Sequences of a microbatch.
     int64_t seq = 128;
     int64_t accumulate = 1;  ///< Microbatches of an update.
-    // Of JSONL files (train/dataset.h):
+    // Settings of JSONL files (train/dataset.h):
     bool pack = false;
     bool mask_prompt = true;
     bool shuffle = true;
@@ -69,7 +69,7 @@ struct TrainConfig {
     std::string schedule = "cosine";
     int64_t warmup = 20;
     double weight_decay = 0.1;
-    double clip = 1.0;  ///< Of the global norm; 0 for none.
+    double clip = 1.0;  ///< Bound of the global norm; 0 for none.
     double beta1 = 0.9;
     double beta2 = 0.95;
     double eps = 1e-8;
@@ -115,7 +115,7 @@ struct TrainConfig {
   } runtime;
   struct Memory {
     std::optional<int64_t> device;  ///< Bytes; none: what the machine can give.
-    std::optional<int64_t> host;    ///< Of a virtual device; none: no limit.
+    std::optional<int64_t> host;    ///< Host memory of a virtual device; none: no limit.
     std::optional<int64_t> disk;    ///< None: no disk.
     std::string policy = "auto";
     std::string activations = "auto";   ///< The memory of those that leave the device.

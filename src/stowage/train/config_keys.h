@@ -53,7 +53,7 @@ struct ConfigKey {
   std::variant<IntField, FloatField, BoolField, TextField, SizeField> field;
   bool resumes;  ///< True if a resumed run must have the same value.
   std::string_view help;
-  std::string_view optimizers = "";  ///< Those it has an effect with: "sgd, lion"; empty for all.
+  std::string_view optimizers = "";  ///< Optimizers that use the key: "sgd, lion"; empty for all.
   KeyScope scope = KeyScope::kAll;
 
   /// True if it has an effect with the configuration's model, optimizer and schedule.

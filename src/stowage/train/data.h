@@ -27,7 +27,7 @@ class ByteData {
   std::string validation_text(int64_t bytes) const;
 
   int64_t train_bytes() const { return n_train_; }
-  /// Of all bytes, in hexadecimal digits (io/digest.h).
+  /// Digest of all bytes, in hexadecimal digits (io/digest.h).
   std::string digest() const;
 
  private:

@@ -39,7 +39,7 @@ struct DatasetOptions {
   std::string valid_path = {};
   /// Without either: the part of the lines, from the end of the file, held out for validation.
   double valid_fraction = 0;
-  int64_t eval_batch = 0;  ///< Of validation and test; 0: as `batch`.
+  int64_t eval_batch = 0;  ///< Batch of validation and test; 0: as `batch`.
   int64_t eval_seq = 0;    ///< 0: as `seq`.
 };
 
@@ -61,16 +61,16 @@ struct TokenBatch {
 /// The microbatches of one update, all of one shape.
 struct TokenUpdate {
   std::vector<TokenBatch> microbatches;
-  int64_t n_targets = 0;  ///< Of all microbatches, at least 1: the loss is their sum divided by it.
+  int64_t n_targets = 0;  ///< Targets of all microbatches, at least 1: divisor of the loss's sum.
   int64_t n_tokens = 0;
-  int64_t epoch = 0;  ///< Of the first row.
+  int64_t epoch = 0;  ///< Epoch of the first row.
 };
 
 /// Counts of the lines of a part, by their fate.
 struct DatasetCounts {
   int64_t lines = 0;
   int64_t examples = 0;        ///< Kept.
-  int64_t rows = 0;            ///< Of an epoch.
+  int64_t rows = 0;            ///< Rows of an epoch.
   int64_t tokens = 0;          ///< Kept, as inputs.
   int64_t targets = 0;         ///< Kept.
   int64_t cut = 0;             ///< Kept examples that lost their end.
@@ -142,7 +142,7 @@ class Dataset {
   int64_t n_batches(HeldOut part) const;
   TokenBatch batch(HeldOut part, int64_t index) const;
 
-  /// Of all tokens and targets of training, in hexadecimal digits (io/digest.h).
+  /// Digest of all tokens and targets of training, in hexadecimal digits (io/digest.h).
   const std::string& digest() const { return digest_; }
 
  private:

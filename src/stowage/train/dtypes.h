@@ -21,10 +21,10 @@ Result<std::string> parse_compute_dtype(const std::string& text);
 
 /// The dtypes of a run.
 struct DTypePolicy {
-  DType params = DType::kF32;   ///< Of trained weights between steps, and of their gradients.
-  DType compute = DType::kF32;  ///< Of activations and products.
+  DType params = DType::kF32;   ///< Dtype of trained weights between steps, and of their gradients.
+  DType compute = DType::kF32;  ///< Dtype of activations and products.
 };
-/// Those that a text of parse_compute_dtype() stands for.
+/// Returns the dtypes that a text of parse_compute_dtype() stands for.
 DTypePolicy dtype_policy(const std::string& compute);
 
 }  // namespace stow

@@ -12,7 +12,7 @@
 
 namespace stow {
 
-/// Which checkpoint of a run is exported.
+/// Checkpoint of a run that is exported.
 enum class WhichCheckpoint : uint8_t {
   kNamed,  ///< The one that is named, or the newest of a folder.
   kBest    ///< The one that this one names as the best in evaluation (eval.keep_best).

@@ -44,7 +44,7 @@ class TooMuch {
 /// fits.
 std::optional<MemoryKind> first_over(const TrainConfig& config, const BytesByKind& peak_bytes,
                                      const Budgets& budgets, size_t first = 0);
-/// Which budgets a plan needs more than, in words; empty where it fits.
+/// Names in words the budgets that a plan exceeds; empty if it fits.
 std::string over_budgets(const TrainConfig& config, const JobPlan& plan, const Budgets& budgets);
 /// The state and the frozen weights by where a placement has them, but scalars: no plan takes less.
 BytesByKind state_bytes(const Job& job, const Placement& p);

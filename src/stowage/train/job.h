@@ -55,7 +55,7 @@ std::string step_phase(size_t shape);
 struct JobPlan {
   Placement placement;
   JobPrograms programs;
-  BytesByKind peak_bytes{};         ///< Of the whole run, every program of it.
+  BytesByKind peak_bytes{};         ///< Peak of the whole run, every program of it.
   BytesByKind lower_bound_bytes{};  ///< The same with each program at its largest live sum.
   std::string peak_phase;           ///< The program whose peak on the device it is.
   /// Bytes of the run while a program of it runs, and the least that it could take.
@@ -66,7 +66,7 @@ struct JobPlan {
   std::vector<Phase> phases;
   bool moves_ahead = false;  ///< True if moves and collectives of its steps may run ahead.
   double plan_s = 0;  ///< Time to plan it; of a plan of choose_plan, all that was planned.
-  const Executable& program(std::string_view phase) const;  ///< Of one of `phases`.
+  const Executable& program(std::string_view phase) const;  ///< Program of one of `phases`.
   const MemoryAnalysis& peak_analysis() const;
   /// Its owners, arguments by what they are: "state", "frozen weights", "batch".
   std::vector<PeakOwner> peak_owners() const;
@@ -105,7 +105,7 @@ class Job {
 
   const TrainConfig& config() const { return config_; }
   const TargetPtr& target() const { return target_; }  ///< The target of its programs.
-  int threads() const;                                 ///< Of the target.
+  int threads() const;                                 ///< Threads of the target.
   const TrainModel& model() const { return *model_; }
   /// The mesh that its programs are for; of rank 0 where one device trains. All sizes of a plan are
   /// those of one position, and so are the types of its programs.
@@ -198,9 +198,9 @@ struct Remedy {
 /// run ahead in these plans, so a peak is the least that the change asks for.
 std::vector<Remedy> plan_remedies(const Job& job, const Choice& choice, const Budgets& budgets);
 
-/// Of a plan that computes the loss from all logits at once: what computing it a part at a time
-/// would need instead, with the same placement, where that is less. A change asks for the placement
-/// where another would be chosen by itself.
+/// Returns what a plan that computes the loss from all logits at once would need if it computed the
+/// loss a part at a time, with the same placement, where that is less. A change asks for the
+/// placement if another would be chosen by itself.
 std::vector<Remedy> loss_remedies(const Job& job, const JobPlan& plan, const Budgets& budgets);
 
 }  // namespace stow

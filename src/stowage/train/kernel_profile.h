@@ -15,7 +15,7 @@ namespace stow {
 struct KernelTotals {
   int64_t calls = 0;
   double seconds = 0;
-  double flops = 0;  ///< Of products and attention; masked scores do not count. Else 0.
+  double flops = 0;  ///< Flops of products and attention; masked scores do not count. Else 0.
   double bytes = 0;  ///< Read and written, each element of an operand once.
   double least_seconds = 0;  ///< The calls of each kernel, were all as fast as its fastest.
   KernelTotals& operator+=(const KernelTotals& other);
@@ -27,14 +27,15 @@ std::string kernel_name(const Kernel& kernel);
 
 class KernelProfile final : public RunObserver {
  public:
-  /// Of a program that runs on so many threads. One thread's compute is timed by its processor time,
-  /// which a busy neighbour disturbs less: it is what passes from the end of one kernel to that of
+  /// Profiles a program that runs on `threads` threads. One thread's compute is timed by its
+  /// processor time, which a busy neighbour disturbs less: the time from the end of one kernel to
+  /// the end of
   /// the next.
   explicit KernelProfile(int threads) : one_thread_(threads == 1) {}
   void ran(const RunEvent& event) override;
 
   KernelTotals total() const;
-  double gemm_share() const;  ///< Of the kernels' time, in products.
+  double gemm_share() const;  ///< Share of products in the kernels' time.
   std::map<std::string, KernelTotals> by_op() const;
   std::map<std::string, KernelTotals> by_source() const;  ///< "layers/mlp/up (decoder.cpp:41)"
   /// By source, kind and sizes: what a person would look at to make one of them faster.

@@ -68,7 +68,7 @@ struct ModelSizes {
   int64_t width = 0;   ///< Elements of a token between layers.
   int64_t ffn = 0;     ///< Elements of a token in the widest block of a layer; 0: none to be chunked.
   int64_t vocab = 0;   ///< Logits of a token; 0: the loss has none to be chunked.
-  int64_t frozen_bytes = 0;  ///< Of weights that are not trained.
+  int64_t frozen_bytes = 0;  ///< Bytes of weights that are not trained.
   /// True if chunks change no number of a bf16 computation either: where the weights that all tokens
   /// share have no gradient that is rounded.
   bool chunks_keep_bf16 = false;
@@ -79,9 +79,9 @@ struct HostBatch {
   /// One array an entry of TrainModel::batch(shape), row-major, in that order. A training batch of
   /// several microbatches has them one after another in each array.
   std::vector<std::vector<std::byte>> arrays;
-  size_t shape = 0;    ///< Which shape of batch it has.
+  size_t shape = 0;    ///< Shape of the batch.
   int64_t tokens = 0;  ///< That the model reads of it, without padding; 0: batch * seq of the configuration.
-  double weight = 1;   ///< Of its loss in a mean over batches.
+  double weight = 1;   ///< Weight of its loss in a mean over batches.
 };
 
 /// Values as an array of a HostBatch.
@@ -103,7 +103,7 @@ class TrainData {
   /// Batches that are evaluated once, after the last step.
   virtual int64_t n_test_batches() const { return 0; }
   virtual HostBatch test_batch(int64_t /*i*/) const { return {}; }
-  /// Of the content, in hexadecimal digits (io/digest.h). A run resumes with the same alone.
+  /// Digest of the content, in hexadecimal digits (io/digest.h). A run resumes with the same alone.
   virtual std::string digest() const = 0;
   /// Runs TrainModel::sample on the bytes of its inputs; none where the run is interrupted.
   using RunSample = std::function<std::optional<std::vector<float>>(const HostBatch& inputs)>;
@@ -129,8 +129,8 @@ class ModelWeights {
   /// row-major, in the types that these say. Holds no more than the slice and pieces. Errors: "PATH: …".
   virtual Result<void> read_parameter(size_t i, const TensorSlice& slice, DeviceBuffer& buffer) = 0;
   virtual Result<void> read_frozen(size_t i, const TensorSlice& slice, DeviceBuffer& buffer) = 0;
-  /// Of the frozen arrays, in hexadecimal digits (io/digest.h). A run resumes with the same alone. Reads
-  /// them again unless they were read whole, in order. Errors: "PATH: …".
+  /// Digest of the frozen arrays, in hexadecimal digits (io/digest.h). A run resumes with the same
+  /// alone. Reads the arrays again unless they were read whole, in order. Errors: "PATH: …".
   virtual Result<std::string> digest() const = 0;
 };
 

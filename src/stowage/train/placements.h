@@ -17,11 +17,11 @@ struct StepForm;  // step.h
 /// The checkpoint policy of a run, and the memory of each of its parts.
 struct Placement {
   StepPolicy policy = StepPolicy::kSaveAll;
-  MemoryKind activations = MemoryKind::kPinnedHost;  ///< Of the offloading policies: where to.
-  MemoryKind optimizer = MemoryKind::kDevice;        ///< Of its state but scalars.
+  MemoryKind activations = MemoryKind::kPinnedHost;  ///< Memory to which offloading policies move.
+  MemoryKind optimizer = MemoryKind::kDevice;  ///< Memory of the optimizer's state but scalars.
   MemoryKind parameters = MemoryKind::kDevice;
   MemoryKind gradients = MemoryKind::kDevice;
-  MemoryKind frozen = MemoryKind::kDevice;  ///< Of weights that are not trained.
+  MemoryKind frozen = MemoryKind::kDevice;  ///< Memory of weights that are not trained.
   bool chunked = false;       ///< The feed-forward blocks, of f32: chunk by chunk.
   bool chunked_loss = false;  ///< So the loss.
   friend bool operator==(const Placement&, const Placement&) = default;
@@ -40,8 +40,9 @@ std::string to_string(const Placement& placement);
 std::vector<StepPolicy> policy_ladder();
 /// All that a configuration leaves open, from the cheapest in time to the cheapest in memory.
 std::vector<Placement> placement_ladder(const TrainConfig& config, const ModelSizes& sizes);
-/// Whether the feed-forward blocks in chunks, and whole, are worth a try under a policy, in this order:
-/// in chunks where the backward pass computes them again, and there is more than a chunk.
+/// Returns the forms of the feed-forward blocks that are worth a try under a policy, in the order
+/// to try: false is whole, true in chunks. Chunks are worth a try if the backward pass computes the
+/// blocks again, and there is more than one chunk.
 std::vector<bool> chunked_forms(const TrainConfig& config, const ModelSizes& sizes,
                                 StepPolicy policy);
 /// The same of the loss, `p` being the rest of the placement.

@@ -21,13 +21,13 @@ struct PlanPage {
   const JobPlan& plan;  ///< The chosen plan; of a refusal, the one that lacks least.
   const Json& report;   ///< The object that `plan --json` writes.
   std::span<const Remedy> remedies;   ///< All shown with what they would need.
-  std::span<const Shortfall> near;    ///< Of a refusal; else empty.
+  std::span<const Shortfall> near;    ///< Shortfalls of a refusal; else empty.
   std::span<const SweepRow> sweep = {};  ///< The meshes that the plan was chosen from; else empty.
 };
 
 /// The figures of the page: {"report": …, "programs": [{"name", "kinds": [{"kind", "total_bytes",
 /// "instants", "owners": [{"use", "what", "source", "peak_bytes", "bytes"}], …}]}], "remedies", …}.
-/// Of a sweep also {"sweep": [to_json(SweepRow), …]}.
+/// A sweep also has {"sweep": [to_json(SweepRow), …]}.
 /// The series `bytes` are runs: value, length, value, length. Its size is bounded: a chart has at most
 /// 400 columns and 24 owners, the smaller ones merged by what they serve; texts are cut at 200 bytes and
 /// lists at 256 entries.

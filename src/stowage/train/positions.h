@@ -31,7 +31,7 @@ class Positions {
 
   size_t size() const { return at_.size(); }  ///< The number of positions of this process.
   Device& device(size_t i) const { return *at_[i].device; }
-  const MeshShape& mesh() const { return mesh_; }  ///< Of rank 0 where there is none.
+  const MeshShape& mesh() const { return mesh_; }  ///< A mesh of rank 0 if there is none.
   int64_t position(size_t i) const { return at_[i].mesh.position; }  ///< In the mesh.
   int32_t process() const { return world_ ? world_->process() : 0; }
   int32_t n_processes() const { return world_ ? world_->n_processes() : 1; }

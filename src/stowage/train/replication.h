@@ -18,9 +18,9 @@ namespace stow {
 /// A value that `data` does not cut, though it divides one of its dimensions. Moments and averages are
 /// values of their own.
 struct WholeValue {
-  std::string name;     ///< Of a leaf of the state, "model/embed"; else its place in the program.
+  std::string name;  ///< Name of a leaf of the state, "model/embed"; else its place in the program.
   ArrayType type;       ///< Whole; the memory is that in which it lies.
-  int64_t bytes = 0;    ///< Of the part that each device holds.
+  int64_t bytes = 0;    ///< Bytes of the part that each device holds.
   bool is_whole = true;  ///< False: another axis of the mesh cuts it.
   /// The run's peak in that memory if it were cut, planned; none for values that only the program has.
   std::optional<int64_t> peak_if_cut;
@@ -28,8 +28,8 @@ struct WholeValue {
 
 /// The arrays that a plan holds whole.
 struct Replication {
-  int64_t devices = 0;              ///< Of the mesh.
-  BytesByKind peak_bytes{};         ///< Of the plan.
+  int64_t devices = 0;              ///< Devices of the mesh.
+  BytesByKind peak_bytes{};         ///< Peak of the plan.
   /// The largest first. Where none lies in the state, the largest few that the program alone has.
   std::vector<WholeValue> values;
   size_t n_unplanned = 0;           ///< Values of the state that are left out.

@@ -28,7 +28,7 @@ struct StepFigures {
   int64_t step = 0;
   float loss = 0, norm = 0, lr = 0;
   double seconds = 0, tokens_per_s = 0;
-  size_t shape = 0;  ///< Of its batch.
+  size_t shape = 0;  ///< Shape of its batch.
 };
 
 /// The evaluation whose checkpoint stays (eval.keep_best).

@@ -58,9 +58,9 @@ class StepRun {
   double compile_s_ = 0;
   DevicePtr device_;
   TrainModelPtr model_;
-  std::unique_ptr<ModelWeights> weights_;  // Of the model's files, while they are read.
+  std::unique_ptr<ModelWeights> weights_;  // Weights of the model's files, while they are read.
   std::vector<DeviceBufferPtr> state_;
-  std::vector<DeviceBufferPtr> rest_;  // Of the arguments: frozen weights and the batch.
+  std::vector<DeviceBufferPtr> rest_;  // The rest of the arguments: frozen weights and the batch.
 };
 
 }  // namespace stow

@@ -40,7 +40,7 @@ struct SweepPoint {
   SweepMesh mesh;
   int64_t batch = 1;   ///< `data.batch`: sequences of a microbatch, over all devices.
   std::string policy;  ///< `memory.policy`.
-  int64_t of_batch = 0;  ///< Of a point that a search tries: the batch it began with.
+  int64_t of_batch = 0;  ///< For a point that a search tries: the batch it began with.
 };
 
 /// How a point would run. Sizes are those of one device.
@@ -50,7 +50,7 @@ struct SweepPlan {
   bool fits = true;
   std::optional<double> step_s, exposed_s;  ///< None where it does not fit, or has no device to simulate.
   std::string bound_by;  ///< The busiest stream: "compute", "collectives", …; "memory" if it does not fit.
-  int64_t tokens = 0;    ///< Of a step, over all devices.
+  int64_t tokens = 0;    ///< Tokens of a step, over all devices.
   std::vector<std::string> whole;  ///< Values that are whole on every device, a line each.
   Json whole_values = Json::array();  ///< The same as `plan --json` has them.
 };

@@ -59,12 +59,13 @@ struct Shortfall {
   BytesByKind needed_bytes{};  ///< Of the device what counts against its budget.
   BytesByKind over_bytes{};
   bool is_enough = false;  ///< True if a plan with budgets of `needed_bytes` fits them.
-  BytesByKind peak_bytes{};  ///< Of the plan.
+  BytesByKind peak_bytes{};  ///< Peak of the plan.
   int64_t total() const;   ///< The sum of over_bytes.
 };
-/// Of a choice without a plan: what lacks least, and, for each memory that would be enough by
-/// itself if there were more of it, what lacks least of that; without repetition. Of a memory that
-/// is too small for any use, what the placement that would be chosen lacks.
+/// Returns the shortfalls of a choice without a plan, without repetition: the one that lacks least,
+/// and, for each memory that would be enough by itself if there were more of it, the one that lacks
+/// least of that memory. For a memory that is too small for any use, returns what the placement
+/// that would be chosen lacks.
 std::vector<Shortfall> shortfalls(const Job& job, const Choice& choice, const Budgets& budgets);
 /// The settings that would be enough: "--memory 1234 --set memory.host=5678".
 std::string settings_for(const Shortfall& shortfall);

@@ -8,7 +8,7 @@
 namespace stow {
 
 struct BuiltInDevice {
-  std::string_view name;  ///< Of the file, without ".toml".
+  std::string_view name;  ///< Name of the file, without ".toml".
   std::string_view toml;
 };
 

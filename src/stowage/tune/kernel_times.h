@@ -21,7 +21,7 @@ class KernelTimes {
   double seconds(const Kernel& kernel, int64_t run) const;
 
  private:
-  std::map<const Kernel*, std::vector<double>> seconds_;  // of each run
+  std::map<const Kernel*, std::vector<double>> seconds_;  // seconds of each run
 };
 
 }  // namespace stow

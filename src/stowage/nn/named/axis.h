@@ -19,8 +19,8 @@ struct Axis {
   std::string name;
   int64_t size = 0;
 
-  Axis resize(int64_t new_size) const { return {name, new_size}; }  ///< Of another size.
-  /// Of another name.
+  Axis resize(int64_t new_size) const { return {name, new_size}; }  ///< An axis of another size.
+  /// Returns an axis of this size with another name.
   Axis alias(std::string new_name) const { return {std::move(new_name), size}; }
   friend bool operator==(const Axis&, const Axis&) = default;  ///< Name and size.
 };

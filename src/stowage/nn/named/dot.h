@@ -21,8 +21,8 @@ struct DotOptions {
 /// Source:  Haliax's dot.
 NamedArray dot(const NamedArray& a, const NamedArray& b, const AxisSelection& axes,
                const DotOptions& options = {}, STOW_AT);
-/// Of one operand or more, from the left to the right: an axis is summed over with the last operand
-/// that has it.
+/// Multiplies one operand or more from the left to the right. An axis is summed over with the last
+/// operand that has it.
 NamedArray dot(const std::vector<NamedArray>& operands, const AxisSelection& axes,
                const DotOptions& options = {}, STOW_AT);
 

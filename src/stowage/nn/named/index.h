@@ -73,7 +73,7 @@ class NamedAt {
 
   NamedArray x_;
   std::vector<Index> indices_;  // one an axis of x
-  std::vector<Axis> axes_;      // of what is read
+  std::vector<Axis> axes_;      // axes of the result of reading
   SourceLocation at_;
 };
 NamedAt at(const NamedArray& x, const NamedIndices& indices, STOW_AT);

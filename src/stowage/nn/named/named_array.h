@@ -22,7 +22,7 @@ class NamedArray {
 
   const Array& array() const { return array_; }                ///< Without names.
   const std::vector<Axis>& axes() const { return axes_; }      ///< In the order of the array.
-  DType dtype() const { return array_.dtype(); }               ///< Of its elements.
+  DType dtype() const { return array_.dtype(); }               ///< Dtype of its elements.
   int rank() const { return static_cast<int>(axes_.size()); }  ///< The number of axes.
   int64_t size() const { return array_.size(); }               ///< The number of elements.
 

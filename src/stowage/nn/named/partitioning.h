@@ -10,8 +10,8 @@
 
 namespace stow::named {
 
-/// Which mesh axes cut an axis of each name; axes without an entry are whole:
-/// {{"Embed", "data"}, {"Batch", {"replica", "data"}}}, the major one first.
+/// Mesh axes that cut an axis of each name, the major one first; axes without an entry are whole:
+/// {{"Embed", "data"}, {"Batch", {"replica", "data"}}}.
 class ResourceMapping {
  public:
   using Axes = PartitionSpec::Axes;  ///< The mesh axes of one axis.

@@ -16,7 +16,7 @@ struct NamedReduceOptions {
   std::optional<NamedArray> where = {};
   /// A scalar that takes part as one more element. Of sum, max and min.
   std::optional<Operand> initial = {};
-  /// Of the result, and to compute in. Of sum, mean and var.
+  /// Dtype of the result and of the computation. For sum, mean and var alone.
   std::optional<DType> dtype = {};
 };
 

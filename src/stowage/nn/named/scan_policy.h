@@ -24,7 +24,7 @@ struct ScanCheckpointPolicy {
   /// Blocks of iterations that keep only the carry that enters them; within a block the rest of
   /// this policy holds. With one of the numbers below, or as even as can be.
   bool nested = false;
-  int64_t outer_blocks = 0;  ///< So many blocks (Haliax's nested=number); 0: by another rule.
+  int64_t outer_blocks = 0;  ///< Number of blocks (Haliax's nested=number); 0: by another rule.
   int64_t block_length = 0;  ///< Blocks of so many iterations; 0: by another rule.
   bool prevent_cse = false;  ///< As CheckpointOptions.
 

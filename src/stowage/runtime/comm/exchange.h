@@ -64,7 +64,7 @@ struct NativeReduction {
   bool scatters = false;
   int64_t outer = 1, inner = 0;
   const std::byte* in = nullptr;
-  std::byte* out = nullptr;  ///< Of an all_reduce it may be `in`.
+  std::byte* out = nullptr;  ///< An all_reduce may have `in` here.
 
   std::string name() const;  ///< "all_reduce at layers/mlp (llama.cpp:95)".
 };

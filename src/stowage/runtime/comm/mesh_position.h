@@ -17,7 +17,7 @@ namespace stow::comm {
 
 /// One position of a mesh, and the ranks of all. One thread at a time uses it.
 struct MeshPosition {
-  Communicator* communicator = nullptr;  ///< Of the rank at `position`.
+  Communicator* communicator = nullptr;  ///< Communicator of the rank at `position`.
   std::vector<int32_t> ranks;            ///< By position of the mesh, row-major.
   int64_t position = 0;
 

@@ -58,7 +58,7 @@ struct alignas(64) RankState {
 /// A chunk from one rank to another.
 struct Slot {
   uint64_t signature;
-  uint64_t call;    // of the writer, for its record
+  uint64_t call;    // call of the writer, for its record
   int64_t offset;   // into the region; -1 where the chunk is the writer's own memory
   Strided direct;   // the whole piece, for ranks of one process
 };

@@ -19,7 +19,7 @@ struct Launch {
   By by = By::kItself;
   int32_t process = 0, n_processes = 1;
   int32_t n_on_host = 1;  ///< Processes of this host, this one included.
-  int fd = -1;  ///< Of the launcher's memory.
+  int fd = -1;  ///< File descriptor of the launcher's memory.
 };
 
 /// The launch of the environment: STOW_LAUNCH of our launcher ("PROCESS/PROCESSES:FD"), or Open MPI's
@@ -63,7 +63,7 @@ class World {
   /// Sets how the ranks of this process reduce (Communicator::set_reduce_order).
   void set_reduce_order(ReduceOrder order);
   /// Bytes of host memory through which the ranks exchange, as window_of() says before there are any.
-  /// Those of the shared transport are there once a host, all others once a process.
+  /// Bytes of the shared transport exist once a host, bytes of all others once a process.
   int64_t window_bytes() const;
   /// Says that this process has done its part. Called before a normal exit; a process that exits without
   /// it is taken for lost under mpirun.

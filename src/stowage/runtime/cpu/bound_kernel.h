@@ -33,13 +33,13 @@ class BoundKernel final : public stow::BoundKernel {
     virtual ~Impl() = default;
     virtual void run(std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs,
                      void* scratch) = 0;
-    /// What run() comes down to, if that is always the same calls; else null.
+    /// Returns the calls that run() makes if they are the same in every run; else null.
     virtual RowCalls* only_calls() const { return nullptr; }
   };
 
  private:
   std::unique_ptr<Impl> impl_;
-  RowCalls* calls_ = nullptr;  // of impl_
+  RowCalls* calls_ = nullptr;  // only_calls() of impl_
 };
 
 }  // namespace stow::cpu

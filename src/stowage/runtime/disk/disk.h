@@ -86,7 +86,7 @@ class Disk {
   Disk& operator=(const Disk&) = delete;
 
   const std::string& folder() const { return folder_; }  ///< As given, or the default.
-  DiskEngine engine() const { return engine_; }          ///< Which one it is.
+  DiskEngine engine() const { return engine_; }          ///< The engine in use.
   bool direct() const { return direct_; }                ///< True if transfers bypass the page cache.
 
   /// Reserves at least `bytes` > 0 on whole blocks; they read as zeros.
@@ -124,7 +124,7 @@ class Disk {
   int file_ = -1;
   std::mutex extents_mutex_;
   DiskExtents extents_;
-  // Of each direction: index 0 reads, 1 writes.
+  // One mutex and one queue for each direction: index 0 reads, index 1 writes.
   std::mutex mutex_[2];
   std::unique_ptr<DiskQueue> queue_[2];
 };

@@ -35,7 +35,7 @@ class Flight {
 
  private:
   struct Leg {
-    DiskPiece piece;  // what is left of it
+    DiskPiece piece;  // the rest of the piece
     DiskPiece whole;
     int attempts = 0;  // since anything moved
     int error = 0;

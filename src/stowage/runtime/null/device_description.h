@@ -44,7 +44,7 @@ struct DeviceDescription {
   } link;
   struct Disk {
     double read = 0, write = 0;
-    double latency_s = 0;      ///< Of each transfer, in which the disk does nothing else.
+    double latency_s = 0;      ///< Latency of each transfer, in which the disk does nothing else.
     double slows_compute = 0;  ///< As that of the link.
   } disk;
   /// A level of the network between devices: `[[network]]` in the file, the innermost first. Device
@@ -52,7 +52,7 @@ struct DeviceDescription {
   struct Network {
     int64_t devices = 0;    ///< In a block; a multiple of the next inner level's.
     double bandwidth = 0;   ///< One way, of each device, when all of them send at once.
-    double latency_s = 0;   ///< Of each step of a collective.
+    double latency_s = 0;   ///< Latency of each step of a collective.
     double achievable = 1;  ///< Share of the bandwidth that collectives reach.
   };
   std::vector<Network> network;  ///< Empty: the devices are not connected.

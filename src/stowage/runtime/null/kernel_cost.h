@@ -10,17 +10,17 @@ namespace stow {
 
 /// One run of a kernel.
 struct KernelCost {
-  double product_flops = 0;  ///< Of products, convolutions and attention.
+  double product_flops = 0;  ///< Flops of products, convolutions and attention.
   DType product_dtype = DType::kF32;
   bool attention = false;   ///< True if they are attention's.
   double vector_ops = 0;    ///< Elements that an add, a compare, a move between registers takes.
   double special_ops = 0;   ///< Elements that an exp, a root, a division takes.
   double bytes = 0;  ///< Read and written, each operand and result once; of a collective sent.
-  MemoryKind from = MemoryKind::kDevice, to = MemoryKind::kDevice;  ///< Of a move.
-  /// Of a collective of several positions, in the kernel; null of all else.
+  MemoryKind from = MemoryKind::kDevice, to = MemoryKind::kDevice;  ///< Memory kinds of a move.
+  /// Parameters, in the kernel, of a collective of several positions; null for all other kernels.
   const CollectiveParams* collective = nullptr;
   OpKind collective_op = OpKind::kAllGather;
-  double whole_bytes = 0;  ///< Of a collective: the larger of its operand and its result.
+  double whole_bytes = 0;  ///< Bytes of a collective: the larger of its operand and its result.
 
   /// Its stream: for a move between two memories that of its direction, for a collective its own.
   StreamKind stream() const { return collective ? StreamKind::kCollective : stream_of(from, to); }

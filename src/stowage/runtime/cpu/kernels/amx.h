@@ -128,7 +128,7 @@ STOW_AMX inline void multiply(int64_t pairs, const uint32_t* a, int64_t a_stride
                               const uint32_t* b, int64_t b_stride, const float* prev,
                               int64_t prev_stride, float* out, int64_t out_stride,
                               const Fetch& fetch) {
-  // What is read has been written by ordinary stores; the compiler does not know that tiles read it.
+  // Keeps ordinary stores before the tile loads: the compiler does not know that tiles read memory.
   __asm__ volatile("" ::: "memory");
   if (prev) {
     _tile_loadd(0, prev, prev_stride * 4);

@@ -39,7 +39,7 @@
 namespace stow::cpu {
 
 struct AttentionSpec {
-  DType dtype;  // of all tensors: f32, bf16 or f16
+  DType dtype;  // dtype of all tensors: f32, bf16 or f16
   int64_t batch, q_heads, kv_heads;  // q_heads is a multiple of kv_heads; query head h reads
                                      // key-value head h / (q_heads / kv_heads)
   int64_t q_len, kv_len, head_dim;

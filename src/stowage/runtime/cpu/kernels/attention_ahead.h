@@ -1,6 +1,6 @@
-// What attention packs or writes next, fetched into the second cache a few lines after each
-// product: rows of a head are too short for the machine to see them coming. Not arithmetic: a wrong
-// guess costs nothing but time.
+// Prefetches what attention packs or writes next into the second cache, a few lines after each
+// product: rows of a head are too short for the hardware prefetcher.
+// Not arithmetic: a wrong guess costs nothing but time.
 #pragma once
 
 #include <algorithm>
@@ -50,8 +50,8 @@ class LineQueue {
   int count_ = 0, next_ = 0;
 };
 
-/// What is wanted at the next step, and after that what is wanted when the task ends and another
-/// begins.
+/// Lines to fetch: first those of the next step (`near`), then those of the end of the task and of
+/// the start of the next (`far`).
 class AttentionAhead {
  public:
   static constexpr int64_t kStepsALine = 8;

@@ -161,9 +161,9 @@ class BackwardPaired
   }
 
  private:
-  // Of S and dP: the n queries from `row` on, and kTileCols keys from `key` on, which no rows but
-  // [from, to) see. They lie in one of two places, P and dS of a panel of keys likewise, where
-  // one is differentiated beside products of another.
+  // A tile of S and dP: the n queries from `row` on, and kTileCols keys from `key` on, which no
+  // rows but [from, to) see. S and dP lie in one of two places (`turn`), and so do P and dS of a
+  // panel of keys (`panel`), as one tile is differentiated beside products of another.
   struct Tile {
     int64_t key, from, to, row, n, turn, panel;
   };
@@ -257,7 +257,7 @@ class BackwardPaired
     for (int64_t r = i; r < i + n; ++r) Kernel::put_row(buf_.ds_rows, r, key, zero, zero);
   }
 
-  // Where the marks of the block of keys that is meant are.
+  // Offsets of the marks of the current block of keys.
   int64_t lanes_marks() const {
     return place_ * buf_.lanes_marks;
   }
@@ -268,7 +268,7 @@ class BackwardPaired
   Kernel kernel_;
   int64_t dim_pairs_, dim_words_;
   int64_t sums_;  // rows of the sums of dk and dv
-  const float* delta_ = nullptr;  // of the packed queries
+  const float* delta_ = nullptr;  // delta of the packed queries
   Tile at_{};                     // that is differentiated
   int64_t next_row_ = 0;
   KeyRange panel_rows_[kKeyBlock / kTileCols];  // that have been made of each panel of keys

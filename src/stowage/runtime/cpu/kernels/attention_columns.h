@@ -1,4 +1,4 @@
-// Which keys the columns of a forward task see, and the pieces of keys that it takes.
+// Ranges of keys that the columns of a forward task see, and the pieces of keys that it takes.
 // Not arithmetic; nothing here depends on the instruction set.
 #pragma once
 
@@ -35,7 +35,7 @@ class ForwardColumns {
     }
   }
 
-  /// Of kWidth columns from c on.
+  /// First and last keys of kWidth columns from c on.
   const int32_t* first(int64_t c) const { return first_ + c; }
   const int32_t* last(int64_t c) const { return last_ + c; }
   int64_t count(int64_t c) const { return last_[c] - first_[c]; }
@@ -56,7 +56,8 @@ class ForwardColumns {
     }
   }
 
-  /// Of a piece, what the panel of column c takes: from a multiple of `unit` on. Empty if nothing.
+  /// Returns the keys of a piece that the panel of column c takes, from a multiple of `unit` on.
+  /// Empty if it takes none.
   KeyRange part(int64_t c, int64_t first_key, int64_t keys, int64_t unit) const {
     const KeyRange& seen = panels_[c / kWidth].any;
     if (!seen.overlaps(first_key, first_key + keys)) return {0, 0};

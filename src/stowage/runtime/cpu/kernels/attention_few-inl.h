@@ -160,12 +160,12 @@ class FewQueriesTask {
     }
   }
 
-  // Whether some query sees any of these keys.
+  // True if some query sees any of the keys [first, last).
   bool sees(int64_t first, int64_t last) const {
     return std::any_of(ranges_, ranges_ + cols_,
                        [&](const KeyRange& r) { return r.overlaps(first, last); });
   }
-  // Whether every query sees all of them.
+  // True if every query sees all of the keys [first, last).
   bool all_see(int64_t first, int64_t last) const {
     return std::all_of(ranges_, ranges_ + cols_,
                        [&](const KeyRange& r) { return r.first <= first && last <= r.last; });
@@ -195,7 +195,7 @@ class FewQueriesTask {
     if (v.cleaned) add_infinite(first, n, marks);
   }
 
-  // What numbers of v that are not finite give to the queries that see them.
+  // Adds the contribution of numbers of v that are not finite to the queries that see them.
   void add_infinite(int64_t first, int64_t n, const uint8_t* marks) {
     for (int64_t j = 0; j < n; ++j) {
       if (!marks[j]) continue;
@@ -280,7 +280,7 @@ class FewQueriesTask {
   const AttentionForwardPlace here_;
   int64_t batch_, kv_head_, cols_;
   bool careful_ = false;  // numbers of v that are not finite are added by themselves
-  KeyRange ranges_[kFewColumns];  // of keys that each query sees
+  KeyRange ranges_[kFewColumns];  // ranges of keys that each query sees
 };
 
 }  // namespace stow::cpu::HWY_NAMESPACE

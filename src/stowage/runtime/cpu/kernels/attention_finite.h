@@ -13,7 +13,7 @@ namespace stow::cpu {
 /// One element of a tensor of a float dtype.
 float float_at(DType dtype, const void* base, int64_t offset);
 
-/// Where n rows are read: element (i, d) at base + origin + rows[i] + d * dim_stride elements.
+/// Location of n rows: element (i, d) is at base + origin + rows[i] + d * dim_stride elements.
 struct RowSource {
   const void* base;
   int64_t origin, dim_stride;

@@ -76,7 +76,7 @@ class SoftmaxStep {
     const __m512 s = _mm512_load_ps(scores_ + i * kTileCols + h * kLanes);
     return exp2_of(_mm512_fmsub_ps(s, c_, shift_[h]));
   }
-  // Of keys [first, last), pairs of them.
+  // Puts the probabilities of keys [first, last), a pair at a time, and adds them to total_.
   STOW_BF16 void add_pairs(int64_t first, int64_t last) {
     __m512 total[2][2] = {{total_[0][0], total_[0][1]}, {total_[1][0], total_[1][1]}};
     for (int64_t i = first; i < last; i += 2)
@@ -287,7 +287,7 @@ class ForwardPaired {
 
   const AttentionForwardArgs& a_;
   const AttentionSpec& s_;
-  int64_t dims_, dim_pairs_, dim_words_;  // of a row of packed dims
+  int64_t dims_, dim_pairs_, dim_words_;  // sizes of a row of packed dims
   int64_t panel_;  // elements of the sums of kTileCols queries
   Kernel kernel_;
   SoftmaxStep<Kernel> softmax_;

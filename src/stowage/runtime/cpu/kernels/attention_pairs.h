@@ -1,4 +1,4 @@
-// What attention on pairs of bf16 is made of: the register kernel, 2^x, and ways out of its panels.
+// Parts of attention on pairs of bf16: the register kernel, 2^x, and ways out of its panels.
 // Not for other machines; see pairs.h.
 #pragma once
 
@@ -16,7 +16,7 @@ inline constexpr int kTileRows = 12, kTileCols = 32;
 inline constexpr int64_t kKeyPairs = kKeyBlock / 2;
 inline constexpr float kLog2E = 1.44269504f;
 
-/// What the sums of a tile are added to: nothing, what `out` holds, or that by a factor a column.
+/// Addend of a tile's sums: nothing, the content of `out`, or that content times a factor a column.
 enum class Onto { kNothing, kOut, kScaledOut };
 
 struct TileArgs {
@@ -25,7 +25,7 @@ struct TileArgs {
   float* out;
   ptrdiff_t out_stride;
   const float* factors;
-  const int8_t *a_marks, *b_marks;  // where packing makes some, or null
+  const int8_t *a_marks, *b_marks;  // null if packing makes no marks
 };
 
 /// out[r][0, 32) = sum over pairs of a[r] * b, plus what it is added to: one accumulator an
@@ -77,14 +77,18 @@ template <int64_t kRowStep, int64_t kPairStep, Onto kOnto>
 inline constexpr auto kTiles =
     tile_table<kRowStep, kPairStep, kOnto>(std::make_integer_sequence<int, kTileRows>());
 
-// What attention is written over, `Kernel`: kUnits, to multiples of which panels are filled up with
-// zeros; Element, of the tensors; pack_left and pack_right, as PairPacking, of panels of
-// kUnits.rows and kTileCols, with marks of the rows where these are made; multiply<Onto> of such
-// panels, which may write whole panels of rows; multiply_rows, onto `out`, of rows put by put_row
-// (row_offset leads to their later keys), which writes no row but those; and what puts numbers, of
-// which split() makes Parts, where the right operand's pairs are (put_pair, clear_pairs) and where
-// such rows are. Where kBeside, multiply takes what is to run beside the product, a little of it each
-// time it is called.
+// Attention is written over a class `Kernel`, which has these members:
+//   kUnits          panels are filled up with zeros to multiples of it
+//   Element         the type of the tensors' elements
+//   pack_left, pack_right   as PairPacking: pack panels of kUnits.rows and kTileCols, with marks of
+//                   the rows if these are made
+//   multiply<Onto>  multiplies such panels; may write whole panels of rows
+//   multiply_rows   multiplies rows put by put_row onto `out`; writes no row but those (row_offset
+//                   leads to their later keys)
+//   split           makes Parts of numbers, for put_pair and put_row
+//   put_pair, clear_pairs   write where the right operand's pairs are
+//   put_row         writes where the rows of multiply_rows are
+//   kBeside         multiply takes work to run beside the product, a little of it at each call
 
 /// 2^t within 2 ulp, for t at most 127: 0 below -125.5, as what is scaled to less is some hundred
 /// cycles late on Intel's; NaN stays NaN, 2^0 is 1. The polynomial is the one of least relative error
@@ -117,7 +121,7 @@ STOW_BF16 inline __m512i pair_of(__m512 first, __m512 second) {
   return woven((__m512i)_mm512_cvtne2ps_pbh(first, second));
 }
 
-/// What panels of pairs are made of that do not split numbers.
+/// Operations on panels of pairs that do not split numbers.
 struct PairWords {
   using Element = Bf16;
   static constexpr bool kBeside = false;
@@ -130,7 +134,7 @@ struct PairWords {
   static void clear_pairs(uint32_t* panel, int64_t first, int64_t last) {
     std::fill_n(panel + first * kTileCols, (last - first) * kTileCols, 0u);
   }
-  /// Of row `row`, keys [key, key + 32). In a pair of keys, too, the earlier one is the high half.
+  /// Writes keys [key, key + 32) of row `row`. The earlier key of a pair is the high half, too.
   static STOW_BF16 void put_row(uint32_t* rows, int64_t row, int64_t key, const __m512& first,
                                 const __m512& last) {
     _mm512_storeu_si512(rows + row * kKeyPairs + key / 2,

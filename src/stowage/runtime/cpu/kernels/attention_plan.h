@@ -19,7 +19,7 @@ inline constexpr int64_t kFewColumns = 8;    // up to so many, a forward task wa
 inline constexpr int64_t kFewLanes = 8;      // in vectors of this many
 inline constexpr int64_t kSplitColumns = 64;  // up to so many, with intervals, tasks share the keys
 inline constexpr int64_t kChunkBlocks = 2;    // blocks of keys of such a task at least
-inline constexpr int64_t kMostChunks = 64;    // such tasks of a head at most
+inline constexpr int64_t kMostChunks = 64;    // most chunks of a head
 inline constexpr int64_t kPanelRows = 12;    // a multiple of every target's micro-kernel rows
 inline constexpr int64_t kPanelCols = 32;    // likewise of its columns
 
@@ -43,13 +43,13 @@ class Carver {
 inline int64_t round_up_to(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 inline int64_t blocks_of(int64_t n, int64_t block) { return (n + block - 1) / block; }
 
-/// Whether machines that multiply pairs of bf16 do so for this attention. Scores are scaled after
+/// True if machines that multiply pairs of bf16 do so for this attention. Scores are scaled after
 /// their maximum is taken, so the scale has to keep their order.
 inline bool attention_may_pair(const AttentionSpec& s) {
   return s.dtype == DType::kBF16 && s.scale > 0 && s.scale <= std::numeric_limits<float>::max();
 }
-/// Whether machines that multiply tiles of bf16 split the f32 of this attention for that: where
-/// enough is multiplied by what is packed, and no more than a block of products is summed at once.
+/// True if machines that multiply tiles of bf16 split the f32 of this attention to use them: enough
+/// is multiplied by what is packed, and no more than a block of products is summed at once.
 inline bool attention_may_triple(const AttentionSpec& s) {
   constexpr int64_t kLeast = 256;  // query columns, and keys
   return s.dtype == DType::kF32 && s.scale > 0 && s.scale <= std::numeric_limits<float>::max() &&
@@ -58,8 +58,8 @@ inline bool attention_may_triple(const AttentionSpec& s) {
 }
 inline int64_t pairs_of(int64_t n) { return (n + 1) / 2; }
 
-/// What panels of pairs are filled up to: rows of a left operand, and pairs of either; and the
-/// parts that each number is packed as.
+/// Multiples to which panels of pairs are padded: rows of a left operand, and pairs of either
+/// operand. Also the number of parts as which each number is packed.
 struct AttentionUnits {
   int64_t rows, pairs, parts = 1;
   constexpr int64_t rows_of(int64_t n) const { return (n + rows - 1) / rows * rows; }
@@ -105,8 +105,9 @@ inline KeyRange visible_range(const AttentionSpec& s, const KeyIntervals& interv
   return range.first < range.last ? range : KeyRange{0, 0};
 }
 
-/// What a query's outputs are divided by, given its sum of exponentials and how many keys it sees: zeros
-/// stay zeros where it sees none, and are NaN, as a softmax is, where all its scores are -inf.
+/// Returns the divisor of a query's outputs, given its sum of exponentials and the number of keys
+/// it sees. Zeros stay zeros if it sees no key. They become NaN, as in a softmax, if all its scores
+/// are -inf.
 inline float softmax_divisor(float sum, int64_t seen) {
   if (sum != 0) return sum;
   return seen == 0 ? 1.0f : std::numeric_limits<float>::quiet_NaN();
@@ -120,13 +121,13 @@ struct AttentionForwardPlan {
   int64_t chunks, chunk_keys;  // of a head; 1 and all keys if they are not split
   int threads;
   int64_t thread_bytes;  // the same on machines with products of pairs and on others
-  int64_t partial_floats, partials_bytes;  // of a chunk, and of all
+  int64_t partial_floats, partials_bytes;  // size of one chunk's partial result, and of all
   bool few() const { return columns <= kFewColumns; }
   bool splits_keys() const { return chunks > 1; }
 };
 AttentionForwardPlan plan_attention_forward(const AttentionSpec& spec, int threads);
 
-/// What a forward task is of: columns [first, first + columns) of a batch element and key-value
+/// Range of a forward task: columns [first, first + columns) of a batch element and key-value
 /// head. Tasks of a head come one after the other, for the cache.
 struct AttentionForwardPlace {
   int64_t batch, kv_head, first, columns, group;
@@ -177,7 +178,7 @@ AttentionBackwardPlan plan_attention_backward(const AttentionSpec& spec, int thr
 struct AttentionBackwardBuffers {
   // Blocks of keys, one after the other.
   float *k_lanes, *v_lanes, *k_deep, *dk, *dv;
-  // Of a block of keys, in elements: k_lanes' and v_lanes', k_deep's, dk's and dv's.
+  // Sizes of a block of keys, in elements: in k_lanes and v_lanes; in k_deep; in dk and dv.
   int64_t lanes_size, deep_size, sums_size;
   float *q_rows, *do_rows, *q_deep, *do_deep;       // a block of queries
   float *p, *ds, *ds_turned, *dq;
@@ -190,7 +191,7 @@ struct AttentionBackwardBuffers {
 struct AttentionBackwardPairs {
   uint32_t *k_lanes, *v_lanes, *k_deep;
   float *dk, *dv;
-  // Of a block of keys, in elements: k_lanes' and v_lanes', k_deep's, dk's and dv's.
+  // Sizes of a block of keys, in elements: in k_lanes and v_lanes; in k_deep; in dk and dv.
   int64_t lanes_size, deep_size, sums_size;
   uint32_t *q_rows, *do_rows, *q_deep, *do_deep;
   uint32_t *p, *ds;  // pairs of queries, of kPanelCols keys; panel_size of them, or twice

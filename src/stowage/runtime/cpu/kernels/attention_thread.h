@@ -19,9 +19,10 @@ struct AttentionForwardArgs {
   const KeyIntervals& intervals;
   float* partials;  // [n_tasks, partial_floats], where the plan splits keys
 };
-/// What a task gives that has a chunk of the keys, for each of its columns: the largest score, the sum
-/// of exponentials relative to that, and the sum of values weighted by these. Nothing was seen if max
-/// is -inf and sum zero; then o need not be there.
+/// Partial result of a task that has a chunk of the keys. Each column has its largest score, the
+/// sum of exponentials relative to that score, and the sum of values weighted by these
+/// exponentials. A column whose max is -inf and whose sum is zero saw no key; then o need not be
+/// there.
 struct AttentionPartial {
   float *max, *sum, *o;  // [columns], [columns], [columns, head_dim]
   AttentionPartial(const AttentionForwardArgs& args, int64_t task)

@@ -71,8 +71,8 @@ class BackwardWalk {
     if (rows.size() <= 0) return {0, 0};
     return {rows.first / unit * unit, std::min(round_up_to(rows.last, unit), n_rows_)};
   }
-  // What rows [i, i + n) see of the block of keys, from a multiple of kWidth on; counted from its
-  // first key.
+  // Returns the keys of the block that rows [i, i + n) see, from a multiple of kWidth on, counted
+  // from the block's first key.
   KeyRange keys_of_rows(int64_t i, int64_t n) const {
     if (!s_.intervals)
       return {0, std::min(visible_keys(s_, first_row_ + i + n - 1) - first_key_, n_keys_)};
@@ -185,7 +185,7 @@ class BackwardWalk {
     self().write_dq(buf_.dq, first_row_, n_rows_);
   }
 
-  // What a block of queries sees.
+  // Returns the range of keys that a block of queries sees.
   KeyRange span(int64_t block) const {
     if (s_.intervals) return a_.spans[batch_ * a_.plan.query_blocks + block];
     return {0, visible_keys(s_, std::min((block + 1) * kQueryBlock, s_.q_len) - 1)};
@@ -232,7 +232,7 @@ class BackwardWalk {
     if (do_cleaned_) to_keys(a_.d_out, s_.d_out, do_marks_, [&](int64_t at, float x) { dv_[at] += x; });
   }
 
-  // What follows is about this block of keys, which lies at this place among those packed.
+  // Makes this block of keys the current one. `place` is its place among the packed blocks.
   void turn_to(int64_t block, int64_t place) {
     place_ = place;
     first_key_ = block * kKeyBlock;
@@ -286,7 +286,8 @@ class BackwardWalk {
     return unseen / kQueryBlock;
   }
 
-  // What the end of a task writes, from this block of keys on, and what the next begins with.
+  // Queues the lines that the end of the task writes, from this block of keys on, and those with
+  // which the next task begins.
   void fetch_end(int64_t block, int64_t next_head) {
     constexpr int64_t kMost = 1 << 19;  // bytes that still leave room for what is at work
     const int64_t first = block * kKeyBlock, n = s_.kv_len - first, group = a_.plan.group;

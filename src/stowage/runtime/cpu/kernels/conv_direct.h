@@ -30,13 +30,13 @@ struct DirectConv {
   int64_t x_image = 0, y_image = 0;                            // strides, as in ConvAxis
   int64_t x_channel = 0, k_channel = 0, k_feature = 0, y_feature = 0;
   int64_t x_group = 0, k_group = 0, y_group = 0;
-  std::array<ConvAxis, 3> axes;  // those that are missing stand first, with one place
+  std::array<ConvAxis, 3> axes;  // missing axes stand first, with one place
 
   int64_t block_h = 1, block_w = 1;  // windows of a task along the last two axes
   int64_t strip_rows = 1, strip_width = 1;
   int64_t tasks = 0;
   int threads = 1;                   // that get work
-  int64_t panels_bytes = 0;          // of the kernel in panels, 0 where it is read as it lies
+  int64_t panels_bytes = 0;          // bytes of the kernel in panels, 0 if it is read as it lies
   int64_t strip_bytes = 0;           // a thread
 
   int64_t places() const { return axes[0].taps * axes[1].taps * axes[2].taps; }
@@ -44,8 +44,8 @@ struct DirectConv {
   int64_t scratch_bytes() const { return panels_bytes + strip_bytes * threads; }
 };
 
-/// Whether a convolution, of the views given as [N,C,S...], [O,C,K...] and [N,O,T...], is done so.
-/// What it depends on is shapes, strides and dtypes alone.
+/// True if a convolution is computed directly. Its views are given as [N,C,S...], [O,C,K...] and
+/// [N,O,T...]. The answer depends on shapes, strides and dtypes alone.
 bool is_direct(const ConvParams& params, const TensorView& x, const TensorView& k,
                const TensorView& y);
 DirectConv plan_direct(const ConvParams& params, const TensorView& x, const TensorView& k,

@@ -14,7 +14,7 @@ HWY_BEFORE_NAMESPACE();
 namespace stow::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// Whether a vector scales by powers of two in one instruction.
+/// True if one instruction scales a vector by powers of two.
 template <class D>
 constexpr bool kHasScale = HWY_TARGET == HWY_AVX3 &&
                            (hn::MaxLanes(D()) == 16 || hn::MaxLanes(D()) == 8);

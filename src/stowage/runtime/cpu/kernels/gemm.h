@@ -12,7 +12,7 @@
 // product too). The payload of a NaN is not covered; nor are subnormal numbers in products of bf16
 // with K of at least 16, which machines with instructions for them may take and give as zeros.
 //
-// Where the machine multiplies tiles of bf16 (AMX), two bf16 operands with K of at least 16 have
+// If the machine multiplies tiles of bf16 (AMX), two bf16 operands with K of at least 16 have
 // other bits, the instruction's, on which all of the above does not depend either: k goes in steps
 // of 32; in each, the products at even k are summed by fma in order from zero, those at odd k
 // likewise, the two sums are added, and that is added to the total.
@@ -56,10 +56,10 @@ struct GemmDim {
   int64_t extent = 1, a_stride = 0, b_stride = 0, c_stride = 0;
 };
 
-/// What is to be done with each piece of C.
+/// Properties of the epilogue that runs on each piece of C.
 struct GemmEpilogue {
   bool whole_rows = false;    ///< Pieces have all columns.
-  int64_t scratch_bytes = 0;  ///< Of one piece at work.
+  int64_t scratch_bytes = 0;  ///< Bytes of scratch of one piece at work.
 };
 
 /// Rows [row, row_end) and columns [col, col_end) of C, counted along m and n with the first of each
@@ -68,10 +68,10 @@ struct GemmEpilogue {
 using GemmFinish = std::function<void(int64_t row, int64_t row_end, int64_t col, int64_t col_end,
                                       void* scratch)>;
 
-/// What makes an operand.
+/// Properties of the prologue that makes an operand.
 struct GemmPrologue {
   bool rows_are_k = false;    ///< Rows of its pieces run along k, else along m (of B: n).
-  int64_t scratch_bytes = 0;  ///< Of one piece at work.
+  int64_t scratch_bytes = 0;  ///< Bytes of scratch of one piece at work.
 };
 /// Elements from one row of a piece to the next: of A, or of B.
 constexpr int64_t gemm_piece_stride(bool of_b, bool rows_are_k) {
@@ -83,14 +83,14 @@ constexpr int64_t gemm_piece_stride(bool of_b, bool rows_are_k) {
 using GemmFill = std::function<void(void* piece, int64_t row, int64_t row_end, int64_t col,
                                     int64_t col_end, void* scratch)>;
 
-/// Where what a prologue reads lies, if it is mainly one array: element [row, col] of the operand
-/// is made of `bytes` at `base` + (row * row_step + col) * bytes. It is fetched ahead, no more.
+/// Location of a prologue's input, if that is mainly one array: element [row, col] of the operand
+/// is made of `bytes` at `base` + (row * row_step + col) * bytes. Serves prefetching alone.
 struct GemmSource {
   const void* base = nullptr;  ///< Null: not known.
   int64_t bytes = 0, row_step = 0;
 };
 
-/// What a product calls whose spec says so, and may fetch.
+/// Functions that a product calls if its spec says so, and arrays that it may prefetch.
 struct GemmHooks {
   GemmFinish finish;
   GemmFill fill_a, fill_b;

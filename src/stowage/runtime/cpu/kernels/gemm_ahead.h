@@ -1,4 +1,4 @@
-// What a product packs next, fetched into the cache by the micro-kernels that run before.
+// Prefetches the operands that a product packs next, during the micro-kernels that run before.
 // Not packing: nothing is written, and a wrong guess costs nothing but time.
 #pragma once
 
@@ -11,8 +11,8 @@
 
 namespace stow::cpu {
 
-/// What one micro-kernel is to fetch: `left` lines `step` apart from `at` on; then, `jump` further on,
-/// `run` more, and so on.
+/// Lines that one micro-kernel fetches: `left` lines `step` apart from `at` on; then, `jump`
+/// further on, `run` more, and so on.
 struct GemmFetch {
   const char* at = nullptr;
   int64_t step = 0;

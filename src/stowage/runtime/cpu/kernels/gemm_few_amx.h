@@ -271,7 +271,7 @@ class FewByTiles {
                                          : _mm512_maskz_loadu_epi16(some, rows[i] + j);
 #pragma GCC unroll 2
       for (int h = 0; h < 2; ++h) {  // even columns, then odd ones
-        __m512 sums[2][R];           // of even and odd k
+        __m512 sums[2][R];           // sums over even and odd k
 #pragma GCC unroll 4
         for (int r = 0; r < R; ++r) {
           const int64_t at = r * kCols + j + h * pairs::kLanes;

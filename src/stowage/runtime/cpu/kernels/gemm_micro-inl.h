@@ -50,7 +50,7 @@ HWY_INLINE V mul_add(V a, V b, V c) {
     return hn::MulAdd(a, b, c);
 }
 
-/// What a micro-kernel reads and writes. Strides in elements.
+/// Arguments of a micro-kernel. Strides are in elements.
 template <typename T>
 struct MicroArgs {
   int64_t kc;             // depth
@@ -58,13 +58,13 @@ struct MicroArgs {
   ptrdiff_t a_stride;     // in place: from one row to the next
   const T* b;             // rows of V vectors, readable whole
   ptrdiff_t b_stride;     // from one k to the next: kCols in a packed panel
-  ptrdiff_t b_ahead;      // from what is read to what is fetched, by less than a whole micro-kernel; or 0
+  ptrdiff_t b_ahead;      // distance of reads to fetches, if less than a micro-kernel's; or 0
   T* out;                 // [R, cols]
   ptrdiff_t out_stride;
-  const T* prev;          // what is added to the sums, [R, cols]; may be out, or null
+  const T* prev;          // addend of the sums, [R, cols]; may be out, or null
   ptrdiff_t prev_stride;
-  int64_t cols;           // of the last vector's columns, at least one
-  GemmFetch fetch;        // where micro_fetches(), every kFetchEvery steps of k
+  int64_t cols;           // columns of the last vector, at least one
+  GemmFetch fetch;        // used if micro_fetches(), every kFetchEvery steps of k
   T* packed = nullptr;    // [kc, kCols], where what is read of B goes as well
 };
 
@@ -75,8 +75,8 @@ constexpr int kFetchEvery = 4;
 template <typename T>
 constexpr int kLinesInPlace = (kRows * kFetchEvery * static_cast<int>(sizeof(T)) + 63) / 64;
 
-/// Whether the micro-kernel for so many rows and one or two vectors fetches, and lines where it
-/// does.
+/// True if the micro-kernel for `rows` rows and one or two vectors fetches; micro_lines() is the
+/// number of lines that it then fetches.
 constexpr bool micro_fetches(int64_t rows, bool two_vectors, bool in_place) {
   return rows == kRows && (two_vectors || in_place);
 }
@@ -155,7 +155,7 @@ HWY_NOINLINE void micro(const MicroArgs<T>& args) {
     if constexpr (kPack) packed += V * kLanes;
   };
   if constexpr (kWhole) {
-    // What counts and points takes its share of the ports that multiply, so there is little of it.
+    // Counters and pointers compete for the ports that multiply, so there are few of them.
     for (; k >= kFetchEvery; k -= kFetchEvery) {
       if (out_left > 0) {
         --out_left;

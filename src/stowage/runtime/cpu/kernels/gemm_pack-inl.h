@@ -21,14 +21,14 @@ HWY_BEFORE_NAMESPACE();
 namespace stow::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Whether offsets[0, n) are consecutive.
+// True if offsets[0, n) are consecutive.
 inline bool is_run(const int64_t* offsets, int64_t n) {
   for (int64_t i = 1; i < n; ++i)
     if (offsets[i] != offsets[0] + i) return false;
   return true;
 }
 
-// Whether load_wide() makes vectors of T from S.
+// True if load_wide() makes vectors of T from S.
 template <typename T, typename S>
 constexpr bool kLoadsWide = kHasSimd && (std::is_same_v<T, S> || std::is_same_v<T, float>);
 

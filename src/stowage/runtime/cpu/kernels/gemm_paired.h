@@ -14,13 +14,13 @@
 
 namespace stow::cpu::pairs {
 
-inline constexpr int64_t kCols = kGemmColUnit;  // of a kernel's piece of C
+inline constexpr int64_t kCols = kGemmColUnit;  // columns of a kernel's piece of C
 
 /// A panel of A times one of B into a piece of C.
 struct PieceArgs {
   int64_t pairs;
   const uint32_t *a, *b;  // panels; or of A rows where they lie,
-  ptrdiff_t a_stride;     // so many words from one to the next; 0: a panel
+  ptrdiff_t a_stride;     // words from one row to the next; 0: a panel
   void* out;
   ptrdiff_t out_stride;
   const float* prev;  // earlier sums, or what the product is added to; may be out, or null
@@ -31,7 +31,7 @@ struct PieceArgs {
   ptrdiff_t far_stride;  // in bytes
   bool onto;   // prev is no part of the product
   bool whole;  // prev may be read for kRows and kCols, however many are wanted
-  const int8_t *a_marks, *b_marks;   // of the panels' rows, where their packing makes marks
+  const int8_t *a_marks, *b_marks;   // marks of the panels' rows, if their packing makes marks
   bool swapped;                      // A and B are exchanged
 };
 inline constexpr int64_t kFetchEvery = 4;  // pairs to a line fetched ahead
@@ -122,7 +122,7 @@ STOW_BF16 inline void write_row(const float* row, const float* prev, Out* to, in
 /// pack_left and pack_right, as PairPacking; and multiply<Out>(rows, PieceArgs&), into f32 or
 /// rounded into bf16, which may use up args.fetch. Where kMarks, packing also writes a mark of each
 /// row, and all of a depth is one K block. Where kReadsRows, it also takes rows of A as they lie.
-/// Where kBeside, it packs panels of B beside its products, and writes pieces of C later, at
+/// With kBeside, it packs panels of B beside its products, and writes pieces of C later, at
 /// flush() at the latest.
 template <typename Kernel>
 class PairedThread {
@@ -197,8 +197,9 @@ class PairedThread {
     }
   }
 
-  // Whether rows of A may be read where they are, over these k: their pairs lie side by side, and
-  // few columns would not repay packing them. And whether so many are: whole panels, evenly spaced.
+  // may_read_a() is true if rows of A may be read where they are, over these k: their pairs lie
+  // side by side, and few columns would not repay packing them. are_read() is true if `rows` rows
+  // are read so: whole panels, evenly spaced.
   bool may_read_a(int64_t cols) const {
     return Kernel::kReadsRows && !p_.a_made.is && cols <= kFewCols &&
            depth_ % (2 * Kernel::kPairUnit) == 0 && is_run(a_ks_, depth_);
@@ -316,7 +317,7 @@ class PairedThread {
     const int64_t at = c_batch_ + c_rows_[i] + c_cols_[j];
     const ptrdiff_t stride = h > 1 ? c_rows_[i + 1] - c_rows_[i] : 0;
     const bool begins = k == 0, ends = k + kGemmBlockK >= depth_;
-    // Whether C itself holds the sums, or what the only part of them is added to.
+    // True if C itself holds the sums, or is the addend of their only part.
     const bool in_c = p_.c == DType::kF32 && even &&
                       (!p_.accumulate || (begins && ends && !p_.partial_sums));
     float* const c_sums = in_c ? static_cast<float*>(c_) + at : nullptr;

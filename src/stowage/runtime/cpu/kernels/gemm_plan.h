@@ -31,8 +31,8 @@ inline constexpr int64_t kGemmReadLeastK = 128;  // and the least K for that
 inline constexpr int64_t kGemmParts = 3;         // bf16 that an f32 is split into, for tiles
 inline constexpr int64_t kGemmTripledTileN = 512;  // most columns of B packed at a time
 inline constexpr int64_t kGemmTripledBlockM = 64;  // and rows of A
-inline constexpr int64_t kGemmFinishCols = 256;  // of a block, for an epilogue at a time
-inline constexpr int kGemmMaxDims = 16;          // of one class, after collapsing
+inline constexpr int64_t kGemmFinishCols = 256;  // columns of a block for an epilogue at a time
+inline constexpr int kGemmMaxDims = 16;          // most dimensions of one class, after collapsing
 
 /// The dimensions of one class, adjacent ones merged where all strides allow, extents of 1 dropped.
 struct GemmDims {
@@ -59,7 +59,7 @@ struct GemmPlan {
   int64_t tile_m = 0, tile_n = 0;      // a task is walked in tiles; B is packed a tile at a time
   int64_t block_m = 0;                 // and A a block of rows at a time
   int64_t depth = 0;                   // k packed at a time: a K block, or several where paired
-  bool partial_sums = false;           // what stands between depths lies in the workspace, not in C
+  bool partial_sums = false;           // sums between depths lie in the workspace, not in C
   int threads = 1;                     // that get work
   int64_t b_pack_bytes = 0, a_pack_bytes = 0, sums_bytes = 0, kept_bytes = 0, thread_bytes = 0;
   int64_t epilogue_bytes = 0;          // the last of thread_bytes
@@ -80,10 +80,10 @@ struct GemmPlan {
   int64_t n_tasks() const { return batch.extent * tasks_m * tasks_n; }
 };
 
-/// Whether machines that multiply pairs of bf16 do so for this product.
+/// True if machines that multiply pairs of bf16 do so for this product.
 bool gemm_may_pair(const GemmSpec& spec);
 
-/// Whether machines that multiply tiles of bf16 split the f32 of this product for that.
+/// True if machines that multiply tiles of bf16 split the f32 of this product to use them.
 bool gemm_may_triple(const GemmSpec& spec);
 
 /// Errors: aborts on a mix of dtypes that gemm.h does not allow.
@@ -135,8 +135,8 @@ static_assert(gemm_piece_stride(false, true) == kGemmMaxBlockM &&
               gemm_piece_stride(true, true) == kGemmColUnit &&
               gemm_piece_stride(false, false) == kGemmBlockK);
 
-/// Whether an epilogue is due, of a block of so many columns that is done up to `done` and of which it has
-/// had those up to `had`.
+/// True if an epilogue is due on a block of `cols` columns. The block is computed up to column
+/// `done`, and its epilogue has run up to column `had`.
 inline bool is_finish_due(const GemmPlan& p, int64_t had, int64_t done, int64_t cols) {
   return done == cols || (!p.whole_rows && done - had >= kGemmFinishCols);
 }

@@ -299,10 +299,10 @@ class GemmThread {
   }
 
   bool is_a_near() const { return p_.m.extent * p_.k.extent <= kNearA; }
-  // Whether rows of A are read where they are, if they are evenly spaced: a short walk over B does
-  // not repay packing them. Of an A that is far, a few at a time: they are fetched, and too many
-  // would drive each other out of caches, as do the rows of a micro-kernel a page or more apart
-  // where the first cache has too few ways.
+  // True if rows of A are read where they are, provided that they are evenly spaced: a short walk
+  // over B does not repay packing them. Rows of an A that is far are read a few at a time: they are
+  // fetched, and too many would drive each other out of caches, as do the rows of a micro-kernel a
+  // page or more apart if the first cache has too few ways.
   bool may_read_a(int64_t cols) const {
     if (p_.a_made.is || b_turned_ || !a_ks_run_ || dtype_bytes(p_.a) != sizeof(T)) return false;
     if (is_a_near()) return cols <= kFewCols;
@@ -310,8 +310,8 @@ class GemmThread {
     return cols <= kFewColsOfFar && step != 0 && (step % kPage != 0 || kRows <= first_cache_ways());
   }
 
-  // Whether panels of B can as well be read where they are: rows of whole vectors of the right
-  // type, all of it small or needed once; or columns of them, for few rows.
+  // Decides if panels of B are read where they are: as rows of whole vectors of the right type, if
+  // all of it is small or needed once; or as columns of them, for few rows.
   void place_b(int64_t kc, int64_t rows) {
     b_stride_ = kc > 1 ? b_ks_[1] - b_ks_[0] : 0;
     b_even_ = !p_.b_made.is && dtype_bytes(p_.b) == sizeof(T) && b_ks_even_;
@@ -336,13 +336,13 @@ class GemmThread {
       pack_part(kc, j, cols, 0, kc);
     }
   }
-  // Of a panel of B the steps [from, to) of k.
+  // Packs the steps [from, to) of k of a panel of B.
   void pack_part(int64_t kc, int64_t j, int64_t cols, int64_t from, int64_t to) {
     pack<kCols<T>>(p_.b, b_, b_batch_, b_cols_ + j, std::min<int64_t>(kCols<T>, cols - j),
                    b_ks_ + from, to - from, b_pack_ + j * kc + from * kCols<T>);
   }
 
-  // Whether n panels of B from column j on are rows of whole adjacent vectors.
+  // True if n panels of B from column j on are rows of whole adjacent vectors.
   bool whole_panels(int64_t j, int64_t cols, int64_t n) const {
     return j + n * kCols<T> <= cols && is_run(b_cols_ + j, n * kCols<T>);
   }
@@ -353,8 +353,8 @@ class GemmThread {
     bool first;  // the tile of B is yet to be packed
   };
 
-  // Whichever operand is small goes by inside. A large tile of B is packed a panel at a time, shortly
-  // before its first use or by it.
+  // The inner loop runs over the smaller operand. A large tile of B is packed a panel at a time,
+  // shortly before its first use or by it.
   void block(const Block& x, T* sums) {
     const bool finishes = p_.finish && last_k_;
     a_from_ = 0;
@@ -366,7 +366,7 @@ class GemmThread {
       return;
     }
     if (!batch_ahead_) b_ahead_.stop();
-    const int64_t n_products = (x.rows + kRows - 1) / kRows;  // of a panel of B
+    const int64_t n_products = (x.rows + kRows - 1) / kRows;  // products with a panel of B
     // The next block of A is fetched late: the tile of B that passes by would drive it out.
     const int64_t a_panel = std::max<int64_t>(x.kc / kFetchEvery * n_products, 1);
     a_from_ = x.cols - (a_ahead_.left() / a_panel + 2) * kCols<T>;
@@ -404,7 +404,8 @@ class GemmThread {
     }
   }
 
-  // Whether the first product of a panel of B packs it: rows of whole vectors of the right type.
+  // True if the first product with a panel of B packs it. The panel has rows of whole vectors of
+  // the right type.
   bool packs_in_passing(int64_t j, int64_t rows) const {
     return !b_in_place_ && !a_in_place_ && b_even_ && b_cols_run_[j / kCols<T>] && rows >= kRows &&
            j + kCols<T> <= n_.count;
@@ -514,7 +515,7 @@ class GemmThread {
     }
   }
 
-  // Whether C itself holds the sums while K blocks go by, or what the only one is added to.
+  // True if C itself holds the sums between K blocks, or is the addend of the only K block.
   bool made_in_c() const { return c_is_sum_ && !p_.partial_sums; }
 
   // A range whose offsets are at hand; in a batch of small products it stays the same.
@@ -588,7 +589,8 @@ class GemmThread {
   int64_t a_ks_[kGemmBlockK], b_ks_[kGemmBlockK];
   int64_t a_rows_[kGemmMaxBlockM], c_rows_[kGemmMaxBlockM];
   int64_t b_cols_[kGemmMaxTileN], c_cols_[kGemmMaxTileN];
-  // Of a panel: evenly spaced; adjacent and whole vectors; adjacent.
+  // Flags of each panel: rows of C evenly spaced; columns of B adjacent, in whole vectors; columns
+  // of C adjacent.
   bool c_rows_even_[kGemmMaxBlockM / kRows], b_cols_run_[kGemmMaxTileN / kCols<T>],
       c_cols_run_[kGemmMaxTileN / kCols<T>];
 };

@@ -6,8 +6,8 @@
 
 namespace stow::cpu {
 
-/// Whether gemm_small() computes this product: of f32 in one K block, without a batch or hooks, and with
-/// at most one dimension of each class.
+/// True if gemm_small() computes this product: one of f32 in one K block, without a batch or hooks,
+/// with at most one dimension of each class.
 bool gemm_is_small(const GemmPlan& plan);
 
 /// Computes it; a and b are the plan's, exchanged where it is swapped. The bits are those of gemm.h.

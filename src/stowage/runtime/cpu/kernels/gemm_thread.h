@@ -16,7 +16,7 @@ using GemmThreadFn = void (*)(const GemmPlan& plan, const void* a, const void* b
 
 void gemm_thread_f32(const GemmPlan& plan, const void* a, const void* b, void* c, void* workspace,
                      int64_t first_task, int64_t last_task);
-/// Whether kernels run for AVX-512.
+/// True if kernels run for AVX-512.
 bool gemm_target_is_avx512();
 /// How this machine multiplies two bf16 best. Intel's multiply pairs more slowly than f32, and are
 /// left to tiles.
@@ -28,7 +28,7 @@ GemmForm gemm_form(const GemmSpec& spec);
 /// Another way from now on, of f32 too where it is that of tiles, or with nullopt the best again;
 /// false if the machine cannot.
 bool set_bf16_form_for_test(std::optional<GemmForm> form);
-/// Whether it can multiply pairs, and tiles.
+/// True if the machine can multiply pairs, or tiles.
 bool can_multiply_pairs();
 bool can_multiply_tiles();
 void gemm_thread_bf16(const GemmPlan& plan, const void* a, const void* b, void* c, void* workspace,

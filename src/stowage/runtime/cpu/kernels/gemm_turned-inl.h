@@ -22,7 +22,7 @@ HWY_BEFORE_NAMESPACE();
 namespace stow::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// What it reads and writes. Strides in elements.
+/// Arguments of the micro-kernel. Strides are in elements.
 struct TurnedArgs {
   int64_t kc;                 // depth
   const float* a;             // a panel [kc, kRows]
@@ -30,7 +30,7 @@ struct TurnedArgs {
   const float* const* ahead;  // as many, to be read next
   float* out;                 // [R, cols]
   ptrdiff_t out_stride;
-  const float* prev;          // what is added to the sums, [R, cols]; may be out, or null
+  const float* prev;          // addend of the sums, [R, cols]; may be out, or null
   ptrdiff_t prev_stride;
   int64_t cols;               // at most kLanes
 };

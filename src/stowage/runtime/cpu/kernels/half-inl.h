@@ -15,7 +15,7 @@ HWY_BEFORE_NAMESPACE();
 namespace stow::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Whether the target has wide vectors with FMA and the conversions below; the fallback is scalar.
+// True if the target has wide vectors with FMA and the conversions below; the fallback is scalar.
 constexpr bool kHasSimd = HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128;
 
 template <class D>

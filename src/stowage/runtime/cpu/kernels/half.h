@@ -15,7 +15,7 @@ struct F16 {
   uint16_t bits;
 };
 
-/// What sums are kept in, for scalars: f32, f64 and integers as they are.
+/// Converts a scalar to the type in which sums are kept. f32, f64 and integers stay as they are.
 template <typename T>
   requires std::is_arithmetic_v<T>
 T widen(T x) {

@@ -90,7 +90,7 @@ bool are_within(const I* index, int64_t n, int64_t first, int64_t last) {
   if (last < first || static_cast<uint64_t>(first) > kMost) return n == 0;
   const auto low = static_cast<U>(first);
   const auto span = static_cast<U>(std::min(static_cast<uint64_t>(last), kMost) - low);
-  int outside = 0;  // what lies below `low` wraps to more than `span`
+  int outside = 0;  // an index below `low` wraps to more than `span`
   for (int64_t i = 0; i < n; ++i)
     outside |= static_cast<U>(static_cast<U>(index[i]) - low) > span ? 1 : 0;
   return outside == 0;

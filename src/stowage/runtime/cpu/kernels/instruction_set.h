@@ -19,15 +19,15 @@ Result<void> limit_instruction_set();
 /// effect. Errors: TraceError for another name, every time.
 void obey_environment();
 
-/// Whether kernels may use tiles (AMX) where the machine has them: where STOW_ISA is not set, also
-/// in programs that never call the above.
+/// True if kernels may use tiles (AMX) on a machine that has them. Without STOW_ISA this is true,
+/// also in programs that never call obey_environment().
 bool allows_tiles();
 
 /// The instruction set that kernels use, in Highway's word: "AVX2", "AVX3_DL". Processes that have
 /// different ones may compute different bits.
 std::string instruction_set_in_use();
 
-/// What STOW_ISA names, or empty.
+/// Returns the instruction set that STOW_ISA names, or an empty string.
 std::string instruction_set_limit();
 
 }  // namespace stow::cpu

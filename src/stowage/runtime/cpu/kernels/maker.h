@@ -4,7 +4,7 @@
 
 namespace stow::cpu {
 
-/// Whether AMD made this processor. By its documents and our measurements (docs/benchmarks*.md) its
+/// True if AMD made this processor. By its documents and our measurements (docs/benchmarks*.md) its
 /// products of pairs of bf16 are fast and its first cache takes many lines at once; Intel's are not
 /// and does not.
 inline bool made_by_amd() {

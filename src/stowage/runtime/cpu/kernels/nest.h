@@ -86,7 +86,7 @@ class Walk {
   /// Elements left along the innermost axis.
   int64_t run() const { return nest_.empty() ? 1 : nest_.back().extent - index_.back(); }
 
-  std::array<int64_t, N> offset{};  ///< Of the element walked to, in elements.
+  std::array<int64_t, N> offset{};  ///< Offsets of the element walked to, in elements.
 
  private:
   const Nest<N>& nest_;

@@ -1,4 +1,4 @@
-// What the families of op kernels offer to run_op. Internal to the op kernels.
+// Functions of the families of op kernels that run_op calls. Internal to the op kernels.
 // Not the contract; that is op_kernels.h.
 #pragma once
 
@@ -67,7 +67,7 @@ void cumulative(OpKind op, const AxisParams& params, Views in, Views out, int th
 void linear_scan(const AxisParams& params, Views in, Views out, int threads);
 
 // sort.cpp
-/// Of sort and top_k.
+/// Bytes of scratch of sort and top_k.
 int64_t sort_scratch_bytes(int64_t axis, Views in, int threads);
 void sort(const AxisParams& params, Views in, Views out, void* scratch, int threads);
 void top_k(const TopKParams& params, Views in, Views out, void* scratch, int threads);

@@ -54,7 +54,7 @@ inline constexpr bool kIsHalf = std::is_same_v<T, Bf16> || std::is_same_v<T, F16
 template <typename T>
 inline constexpr bool kIsFloat = kIsHalf<T> || std::is_floating_point_v<T>;
 
-/// What sums of T are kept in: f32 for f16 and bf16, a byte of 0 or 1 for bool, else T.
+/// Type of accumulators of T: f32 for f16 and bf16, a byte of 0 or 1 for bool, else T.
 template <typename T>
 using Acc =
     std::conditional_t<kIsHalf<T>, float, std::conditional_t<std::is_same_v<T, Bool>, bool, T>>;

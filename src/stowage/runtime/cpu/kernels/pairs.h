@@ -30,7 +30,7 @@ STOW_BF16 inline __mmask32 first32(int64_t n) {
   return n >= 32 ? ~__mmask32{0} : n <= 0 ? 0 : (__mmask32{1} << n) - 1;
 }
 
-// Whether offsets[0, n) are consecutive.
+// True if offsets[0, n) are consecutive.
 STOW_BF16 inline bool is_run(const int64_t* offsets, int64_t n) {
   if (n <= 1) return true;
   __m512i next =
@@ -70,8 +70,8 @@ STOW_BF16 inline void turn(__m512i* v) {
   for (int i = 0; i < 16; ++i) v[i] = t[i];
 }
 
-/// Which half of a packed pair its earlier k is. The high one comes first where pairs are
-/// multiplied one after the other (AVX-512-BF16); memory has it low.
+/// Half of a packed pair that holds the earlier k. It is the high half where the two products are
+/// made one after the other (AVX-512-BF16). In memory it is the low half.
 enum class EarlierK { kHigh, kLow };
 template <EarlierK kEarlier>
 constexpr uint32_t as_pair(uint32_t earlier, uint32_t later) {

@@ -102,7 +102,7 @@ class RowCalls {
   struct Base {
     bool is_scratch, is_output;
     size_t operand;
-    size_t first, last;  // of patches_
+    size_t first, last;  // range of patches_
     const std::byte* address;
   };
   class Notes;
@@ -119,7 +119,7 @@ class RowCalls {
                   std::span<const UnrolledRows::Base> outputs);
 
   std::shared_ptr<const RowPlan> plan_;  // has the constants
-  int64_t streamed_bytes_ = 0;           // of outputs that may go past the caches
+  int64_t streamed_bytes_ = 0;           // bytes of outputs that may go past the caches
   std::vector<Call> calls_;
   std::vector<Base> bases_;
   std::vector<Patch> patches_;

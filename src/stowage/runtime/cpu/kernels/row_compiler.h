@@ -15,11 +15,11 @@ namespace stow::cpu::rows {
 
 struct RowPattern;
 
-// What is known of a step before it has a place.
+// Facts of a step before it has a place.
 struct Value {
   Span span = Span::kOne;
   int level = 0;             // The first phase in which it can be computed.
-  int32_t operand = -1;      // Of a load or an iota.
+  int32_t operand = -1;      // The operand of a load or an iota.
   bool direct = false;       // A load that kernels do themselves.
   bool keep = false;         // For the whole row, beyond the phase that computes it.
   bool available = false;    // Kept, and computed in an earlier phase.
@@ -31,7 +31,7 @@ struct Value {
   bool by_position = false;  // A step that find_one_hot() has made.
 };
 
-// What a step and those it absorbs become.
+// Kernel of a step together with the steps that it absorbs.
 struct Fused {
   MapKernel map = nullptr;
   std::vector<int> args;
@@ -79,12 +79,12 @@ class Compiler {
   // Spans and levels; checks the contract.
   void analyse();
 
-  // Where step i is `column == position ? x : 0`, the position one i32 a row: which x and position.
+  // Returns x and position if step i is `column == position ? x : 0`, with one i32 position a row.
   std::optional<std::pair<int, int>> one_hot(int i) const;
-  // What is summed or added of a row with but one element is had for the price of one: step i then
-  // takes that element and its position, and whole rows of zeros are never made.
+  // Simplifies step i if it sums or adds a row that has but one element: the step then takes that
+  // element and its position, and whole rows of zeros are never made.
   void find_one_hot(int i);
-  // The position where step i is `column == position`, one i32 a row; -1 where it is not.
+  // Returns the position if step i is `column == position`, with one i32 a row; else -1.
   int one_hot_position(int i) const;
 
   void check_store(int i);
@@ -97,10 +97,10 @@ class Compiler {
   // True if output k is that of a column reduction: written after the rows of its group.
   bool is_column_sum(int k) const;
 
-  // Whether a step's kernel reads and writes the memory forms of bf16 and f16.
+  // True if a step's kernel reads and writes the memory forms of bf16 and f16.
   bool takes_forms(const Step& s) const;
 
-  // Whether a store is a vector copy of floats.
+  // True if a store is a vector copy of floats.
   bool is_vector_store(const Step& s) const;
 
   // True if output `k` and input `input` may be the same memory.
@@ -183,21 +183,21 @@ class Compiler {
   // True if a value has the elements of an output, each once.
   bool fills(const Value& v, const PlanOperand& out) const;
 
-  // What kernel `kernel` writes to output `output` in phase `phase` overtakes reads of these inputs, which may
-  // be the same memory. `meets(step, argument, phase, reader)` sees every read from that phase on, and
-  // the step whose kernel does it.
+  // Returns the inputs that may be the same memory as output `output` and whose reads are overtaken
+  // by the writes of kernel `kernel` to that output in phase `phase`. `meets(step, argument, phase,
+  // reader)` sees every read from that phase on, and the step whose kernel does it.
   template <typename F>
   std::vector<int> overtaken(int kernel, int phase, int output, F meets);
 
-  // Where a value of whole rows is kept for what is stored last, and of its form, it lies in the
-  // place of that from the beginning: rows are then read and written in one place, not in two.
+  // Parks values of whole rows that are kept for a later store in the output of that store, if they
+  // have its form. Rows are then read and written in one place, not in two.
   void choose_parking();
-  // Whether value i may lie in the output of store `store`, a fused one, until that happens.
+  // True if value i may lie in the output of store `store`, a fused one, until that store happens.
   bool can_park(int i, int store);
 
   // ---- registers, steps, places: row_emit.cpp ----
 
-  // Where value i lies, for a step at the present position.
+  // Returns the place of value i for a step at the present position.
   Place place_of(int i);
 
   int32_t constant(const Step& s);
@@ -226,7 +226,7 @@ class Compiler {
 
   void bind_all();
   void bind_each(std::vector<PlanStep>& steps);
-  // Whether operand k is an output for PlanOperand::may_stream.
+  // True if operand k is an output for PlanOperand::may_stream.
   bool may_stream(int32_t k) const;
   void bind(Place& p, bool by_row);
 
@@ -242,7 +242,7 @@ class Compiler {
   std::vector<std::vector<int>> users_;
   std::vector<Fused> fused_;
   std::vector<std::vector<bool>> needed_;
-  std::vector<int> defined_, last_use_;  // Of each register, as positions.
+  std::vector<int> defined_, last_use_;  // Positions of each register's definition and last use.
   int n_phases_ = 1;
   int last_read_phase_ = 0;  // The last in which a strip reads inputs.
   int position_ = 0;

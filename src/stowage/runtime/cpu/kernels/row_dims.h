@@ -10,7 +10,7 @@ namespace stow::cpu {
 /// order, whose "address" is its value.
 void plan_dims(const RowProgram& program, RowPlan& plan);
 
-/// Whether the output may lie in the input's memory, element for element.
+/// True if the output may lie in the input's memory, element for element.
 bool may_share(const PlanOperand& output, const PlanOperand& input);
 
 }  // namespace stow::cpu

@@ -35,8 +35,8 @@ class Ahead {
   /// `to_nearest`: into the first cache, else the second.
   explicit Ahead(bool to_nearest) : to_nearest_(to_nearest) {}
   void clear() { n_ranges_ = 0, lines_ = 0, next_ = 0; }
-  /// So many bytes at `offset` from `base`; addresses are numbers here, as a guess may lie outside of
-  /// any array. Does nothing where there are many already.
+  /// Adds `bytes` bytes at `offset` from `base` to the ranges to fetch. Addresses are numbers here,
+  /// as a guess may lie outside of any array. Does nothing if there are kMaxRanges already.
   void add(const std::byte* base, int64_t offset, int64_t bytes) {
     if (n_ranges_ == kMaxRanges || bytes == 0) return;
     const uintptr_t from = reinterpret_cast<uintptr_t>(base) + static_cast<uintptr_t>(offset);
@@ -44,7 +44,7 @@ class Ahead {
     to_[n_ranges_++] = from + static_cast<uintptr_t>(bytes);
     lines_ += (bytes + kLineBytes - 1) / kLineBytes;
   }
-  /// So many steps of weight 1 are to fetch it all.
+  /// Spreads the fetches over `weight` steps of weight 1.
   void share_out(int64_t weight) {
     a_weight_ = lines_ * kOne / std::max<int64_t>(1, weight);
     pop();
@@ -125,7 +125,7 @@ struct KernelCall {
   /// take a shorter way.
   bool is_small = false;
   KernelArg args[kMaxKernelArgs];
-  KernelArg more[2];       ///< Where kernels of several results leave those beside `out`.
+  KernelArg more[2];       ///< Further results of kernels that have several.
   int64_t first_col = 0;   ///< For f32_poke_kernel.
   Ahead* ahead = nullptr;  ///< Null where there is nothing to fetch.
 };
@@ -172,7 +172,7 @@ struct ReduceRowsCall {
   int64_t first_col = 0, total_cols = 0;
   int64_t at_col = 0;  ///< For f32_pick_kernel: as first_col, where threads share a row too.
   KernelArg args[3];           ///< `rows` takes one; f32_pick_kernel an element's position as well.
-  KernelArg keep;              ///< Where a term's inner value goes; nowhere if its data is null.
+  KernelArg keep;              ///< Destination of a term's inner value; none if its data is null.
   std::byte* lanes = nullptr;  ///< kReduceLanes accumulators a row, kept between calls.
   std::byte* out = nullptr;    ///< One accumulator a row.
   std::byte *square_lanes = nullptr, *square_out = nullptr;  ///< The same of a second sum.
@@ -194,19 +194,19 @@ struct ReduceColumnsCall {
 };
 using ReduceColumnsKernel = void (*)(const ReduceColumnsCall&);
 
-/// What reductions by `op` of `dtype` are made of; all null where the op has no meaning for it.
+/// Kernels of reductions by `op` of `dtype`; all null if the op has no meaning for that dtype.
 /// Accumulators are of register_dtype(dtype).
 struct ReduceKernels {
   ReduceRowsKernel rows = nullptr;
   // Sums of terms whose every op rounds; null where there are none. The inner value, written on
   // the way, may lie over arg 0.
-  ReduceRowsKernel products = nullptr;         ///< Of the inner value arg 0 * arg 1.
+  ReduceRowsKernel products = nullptr;         ///< Sums of the inner value arg 0 * arg 1.
   ReduceRowsKernel products_by_third = nullptr;  ///< Of the inner value arg 0 * arg 1, times arg 2.
   ReduceRowsKernel and_squares = nullptr;        ///< The same, and the sum of the squares of arg 2.
   ReduceRowsKernel squares_of_differences = nullptr;  ///< Of the inner value arg 0 - arg 1, squared.
-  ReduceRowsKernel exps = nullptr;             ///< Of the inner value e^(arg 0 - arg 1).
+  ReduceRowsKernel exps = nullptr;             ///< Sums of the inner value e^(arg 0 - arg 1).
   ReduceColumnsKernel columns = nullptr;
-  /// Of arg times the first factor, rounded, times the second if there is one.
+  /// Column sums of arg times the first factor, rounded, times the second if there is one.
   ReduceColumnsKernel column_products = nullptr;
   /// The same of x, s, dy where x is the argument, and with w and c for the next factors the
   /// gradient of x s w: out = (dy w) s + (p + p), p = x c. The splats are s and c; all are f32 in
@@ -234,8 +234,8 @@ MapKernel f32_square_grad_kernel(OpKind left);
 /// sqrt(a^2 + b^2) of f32, every op rounded: with m the larger of |a| and |b| and r the smaller divided by
 /// it, m sqrt(1 + r r). Infinite where either is, even beside a NaN; 0 where both are 0.
 MapKernel f32_hypot_kernel();
-/// What a sum over a row comes to of which all but the element at column `factor` (one i32 a row, in
-/// the row or not) is taken as 0.
+/// Kernel for the sum over a row in which all elements count as 0 except the one at column `factor`
+/// (one i32 a row, in the row or not).
 ReduceRowsKernel f32_pick_kernel();
 /// x + (column == position ? c : 0), or x - it; x is arg 0, or args 0 times 1 for `of_product`; then
 /// c, then the position, one i32 a row. Null for an outer that is no sum or difference.
@@ -247,7 +247,7 @@ MapKernel f32_gate_kernel(bool has_factor);
 /// then silu(x) y. No argument is a splat; f32, bf16 or f16, every op rounded to `round`.
 MapKernel f32_gate_grad_kernel(int n_outs);
 
-/// What becomes of a weight by its gradient's moments, of f32, every op rounded. Args are rows,
+/// Kernel of a weight's update by its gradient's moments, of f32, every op rounded. Args are rows,
 /// then values of a row: g, m, v, and p where it `updates`; then b1, c1, b2, c2, k1, k2, e; the
 /// scale of g where it is `scaled`; the rate where it updates; the decay where it `decays`, which
 /// updates too. With g times its scale for g: more[0] is m = m b1 + g c1, more[1] is v = v b2 + (g

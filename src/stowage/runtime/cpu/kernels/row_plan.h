@@ -12,7 +12,7 @@
 //         for each strip of columns: strip_steps     [rows, c_tile] values; reductions, stores
 //       row_stores
 //
-// Where a row has several strips, a value that a later phase needs is kept for the whole row: in the
+// If a row has several strips, a value that a later phase needs is kept for the whole row: in the
 // place of an output that is stored later, else in scratch if that is small; or it is computed again.
 #pragma once
 
@@ -63,7 +63,7 @@ struct PlanOperand {
   int64_t inner_row = 0, inner_col = 0;
 };
 
-/// Where a step finds or leaves a value.
+/// Place from which a step reads a value, or to which it writes one.
 struct Place {
   enum Kind : uint8_t { kNone, kRegister, kOperand, kConstant };
   Kind kind = kNone;
@@ -85,11 +85,11 @@ enum Base : int32_t { kOwnBase, kConstantBase, kStripBase1, kStripBase4, kStripB
 struct PlanStep {
   enum Kind : uint8_t { kMap, kLoad, kIota, kStore, kReduceRows, kReduceColumns };
   Kind kind = kMap;
-  Span span = Span::kFull;  ///< Of the values computed; of a store, the output's.
+  Span span = Span::kFull;  ///< Span of the values computed; for a store, of the output.
   Form round = Form::kNative;
   int n_args = 0, n_more = 0;
   Place out, args[kMaxKernelArgs];
-  Place more[2];  ///< What else its kernel computes, of kReduceColumns `norm_gradient`.
+  Place more[2];  ///< Further results of its kernel, for kReduceColumns `norm_gradient`.
   MapKernel map = nullptr;
   MoveKernel move = nullptr;
   IotaKernel iota = nullptr;
@@ -111,7 +111,7 @@ struct PlanStep {
 struct PlanPhase {
   std::vector<PlanStep> row_steps, strip_steps;
   std::vector<int32_t> direct;  ///< Operands that kernels of its strips address themselves.
-  int64_t weight = 0;           ///< Of its strip_steps.
+  int64_t weight = 0;           ///< Weight of its strip_steps.
 };
 
 struct RowPlan {
@@ -128,7 +128,7 @@ struct RowPlan {
   std::vector<PlanPhase> phases;
   std::vector<int32_t> direct;       ///< Operands that kernels address themselves.
   int64_t fetch_elems = 0;  ///< If not 0, what lies so far ahead is fetched, not the next strip.
-  bool fetches = true;      ///< What comes next is fetched ahead.
+  bool fetches = true;      ///< True if the next strip or tile is fetched ahead.
   bool fetch_rows = false;  ///< All phases fetch the next tile of rows; else each its next strip.
   std::vector<PlanStep> row_stores;
   std::vector<PlanStep> column_stores;  ///< The kReduceColumns steps, in order.
@@ -164,7 +164,7 @@ struct RowPlan {
 
   int64_t thread_bytes = 0, shared_bytes = 0;
   int64_t column_bytes = 0;  ///< Beside thread_bytes, of sums_in_order().
-  int64_t kept_bytes = 0;  ///< Of thread_bytes: whole rows, from one phase to another.
+  int64_t kept_bytes = 0;  ///< Part of thread_bytes: whole rows kept from one phase to another.
   int64_t work = 0;  ///< Points times steps; less than kSmallRowWork runs on one thread.
 };
 inline constexpr int64_t kSmallRowWork = 1 << 15;
@@ -174,20 +174,21 @@ inline int64_t bookkeeping_bytes(const RowPlan& plan) {
   return (2 * static_cast<int64_t>(plan.operands.size()) + kOperandBase) * 8;
 }
 
-/// Whether what comes next is best fetched into the first cache. One of 32 KiB it drives out of what is
-/// worked on, and programs take up to 1.5 times as long; Intel's of 48 KiB waits for too few lines at a
-/// time, and they take up to 1.35 times as long.
+/// True if prefetches should go to the first cache. In one of 32 KiB they evict what is worked on,
+/// and programs take up to 1.5 times as long. Intel's of 48 KiB waits for too few lines at a time,
+/// and programs take up to 1.35 times as long.
 bool fetches_to_first_cache();
-/// Whether programs without sums or scratch, which go once through their arrays, and those of one
-/// array are better left to what the machine fetches by itself: on Zen 4 they take 0.75 to 0.95 of
-/// the time, one kernel alone that goes on to the end 0.63; others have not been measured.
+/// True if two kinds of programs should leave prefetching to the machine: those without sums or
+/// scratch, which go once through their arrays, and those of one array. On Zen 4 they then take
+/// 0.75 to 0.95 of the time, one kernel alone that goes on to the end 0.63. Other machines have not
+/// been measured.
 bool leaves_streams_alone();
 /// For tests; none is what this machine likes.
 void set_streams_left_alone(std::optional<bool> left);
 
-/// What is written in one go and is so many bytes together goes past the caches, which would not
-/// hold it and would read first what is written over. Where that is slow there is no such number.
-/// Tests set it; 0 is what this machine likes.
+/// Least bytes, written in one go, that go past the caches. The caches would not hold them and
+/// would first read what is written over. A machine on which that is slow has no such number. Tests
+/// set it; 0 is the machine's own number.
 int64_t least_streamed_bytes();
 void set_least_streamed_bytes(int64_t bytes);
 

@@ -21,7 +21,8 @@ struct RowPlan;
 /// Aborts on a program that breaks the contract (a checked invariant of the passes).
 class CompiledRowProgram {
  public:
-  /// Where `overlaps` says kNever or kAlways, runs obey it: less scratch is needed than for all that may be.
+  /// Every run must have the overlaps that `overlaps` states as kNever or kAlways. A program for
+  /// them needs less scratch than one for kMaybe.
   explicit CompiledRowProgram(const RowProgram& program, const RowOverlaps& overlaps = {});
 
   /// Bytes of scratch a run on `threads` threads needs.
@@ -43,7 +44,7 @@ class CompiledRowProgram {
   size_t n_inputs_, n_outputs_;
   std::vector<UnrolledRows::Base> inputs_, outputs_;  ///< Of the plan's operands; none if the same.
   std::shared_ptr<const RowPlan> plan_;
-  std::shared_ptr<const RowPlan> careful_plan_;  ///< Where outputs lie over the wrong inputs.
+  std::shared_ptr<const RowPlan> careful_plan_;  ///< Used if outputs lie over the wrong inputs.
 };
 
 /// A row program that is run again and again, by one thread at a time: where it is small, a run does little
@@ -57,14 +58,15 @@ class RowProgramRunner {
   void run(std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs,
            void* scratch);
 
-  /// What every run comes down to, wherever the operands lie; null where that depends on them.
+  /// Returns the calls that every run makes, wherever the operands lie; null if the calls depend on
+  /// that.
   RowCalls* only_calls() const;
 
  private:
   // An output and an input that must not share an address where `plan_` is to be right.
   struct Pair {
     size_t output, input;
-    int64_t offset;  // of the input's address less the output's, where they share it
+    int64_t offset;  // the input's address less the output's if they share it
   };
 
   CompiledRowProgram program_;
@@ -78,7 +80,7 @@ class RowBlocks {
  public:
   explicit RowBlocks(const RowProgram& program);
 
-  /// Whether a block must have all columns of its rows, which share a reduction or a result.
+  /// True if a block must have all columns of its rows, which share a reduction or a result.
   bool whole_rows() const;
   /// Bytes of scratch of a thread.
   int64_t scratch_bytes() const;

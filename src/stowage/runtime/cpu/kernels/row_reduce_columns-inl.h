@@ -245,7 +245,7 @@ void sum_column_products_f32(const ReduceColumnsCall& c) {
   c.n_factors == 2 ? sum_products<3>(c) : sum_products<2>(c);
 }
 
-// Of R rows at once: what all share is read and written once.
+// Computes R rows at once, so that what all of them share is read and written once.
 template <int R>
 HWY_INLINE void norm_gradient_of_rows(DF d, const ReduceColumnsCall& c, int64_t r) {
   const size_t lanes = hn::Lanes(d), n = static_cast<size_t>(c.cols);

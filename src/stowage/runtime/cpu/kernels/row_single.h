@@ -115,8 +115,8 @@ void store_single(std::byte* at, T x) {
   }
 }
 
-/// What stands for the kernel where it makes one element in a register's form; kNone where it must be
-/// called. Of the instruction set that kernels are now chosen for.
+/// Returns the operation that replaces the kernel for one element in a register's form; kNone if
+/// the kernel must be called. `kernel` is of the instruction set for which kernels are now chosen.
 inline SingleOp single_op(MapKernel kernel) {
 #define STOW_X(name, out, in, value, same) \
   if (kernel == same) return SingleOp::name;

@@ -25,7 +25,7 @@ class Term {
   };
   struct Node {
     Kind kind;
-    std::string name;  ///< Of an operand, and of an op that let() has named.
+    std::string name;  ///< Name of an operand, or of an op that let() has named.
     double constant = 0;
     OpKind op = OpKind::kAdd;
     std::vector<Term> terms;
@@ -39,7 +39,7 @@ class Term {
   explicit operator bool() const { return node_ != nullptr; }
   const Node* operator->() const { return node_.get(); }
   const Node& operator*() const { return *node_; }
-  friend bool operator==(const Term&, const Term&) = default;  ///< Of nodes, not of their text.
+  friend bool operator==(const Term&, const Term&) = default;  ///< Compares nodes, not their text.
 
  private:
   std::shared_ptr<const Node> node_;

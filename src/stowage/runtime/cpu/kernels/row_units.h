@@ -49,7 +49,8 @@ void run_units(RowWorker<Calls>& worker, const RowPlan& plan, const RowUnits& of
   }
 }
 
-/// Of each group, the part of the columns' sums that thread `thread` finishes of what all have made.
+/// Finishes thread `thread`'s share of each group's column sums from the partial sums of all
+/// threads.
 template <class Calls>
 void finish_sums(RowWorker<Calls>& worker, const RowPlan& plan, int thread, int n_threads) {
   // In multiples of 64 columns, so that threads share no cache line of the partials.

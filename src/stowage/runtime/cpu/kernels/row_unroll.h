@@ -20,10 +20,11 @@ struct UnrolledRows {
   std::vector<Base> inputs, outputs;
 };
 
-/// Where the program reads a short dimension that is not the innermost backwards, and reduces
-/// nothing: one without that dimension, which computes all of it at each point. Then what belongs
-/// together in memory is read and written together, a run of columns at a time. It writes the same
-/// bits. An output may lie over an input, element for element, as in the original.
+/// Unrolls a short dimension that the program reads backwards and that is not the innermost; none
+/// if there is no such dimension or the program reduces. The result has no such dimension: it
+/// computes all of it at each point. Adjacent memory is then read and written together, a run of
+/// columns at a time. The program writes the same bits. An output may lie over an input, element
+/// for element, as in the original.
 std::optional<UnrolledRows> unroll_turned(const RowProgram& program);
 
 }  // namespace stow::cpu

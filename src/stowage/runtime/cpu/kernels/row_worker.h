@@ -199,7 +199,7 @@ class RowWorker {
     }
     if (bytes < least_streamed_bytes()) streamed_ = 0;
   }
-  // Of an output among the first 64; else none.
+  // Returns the bit of operand k if it is among the first 64 outputs; else 0.
   uint64_t bit(int32_t k) const {
     const int32_t output = k - plan_.n_inputs;
     return output >= 0 && output < 64 ? uint64_t{1} << output : 0;
@@ -275,8 +275,8 @@ class RowWorker {
                    n / ranges * (in_gaps ? o.inner_row : cols) * o.elem_bytes);
     }
   }
-  // Whether between its rows there is room for those of one more, as in the halves of heads: with
-  // it they are a range of memory.
+  // True if the gaps between the operand's rows have room for the rows of one more operand, as in
+  // the halves of heads. Both operands together are a range of memory.
   bool lies_between(const PlanOperand& o, int64_t cols) const {
     return !plan_.in_blocks && o.unit_columns && o.inner_row > cols && o.inner_row <= 2 * cols;
   }
@@ -606,7 +606,7 @@ class RowWorker {
   }
 
   const RowPlan& plan_;
-  int64_t* row_offsets_;      // of each operand, in elements
+  int64_t* row_offsets_;      // offset of each operand's row, in elements
   const std::byte** bases_;   // see Base
   const std::byte* const* inputs_;
   std::byte* const* outputs_;
@@ -614,7 +614,7 @@ class RowWorker {
   uint64_t streamed_ = 0;  // the outputs that go past the caches
   int64_t chunk_ = 0;      // of all groups' chunks, whose sums are made
   bool in_order_ = false;  // chunk after chunk of a group
-  int64_t group_row_ = 0, first_col_ = 0;  // where its rows and columns begin
+  int64_t group_row_ = 0, first_col_ = 0;  // first row and column of the group
   int64_t column_ = -1;  // that the bases stand at
   Ahead ahead_{fetches_to_first_cache()};
   // Not begun anew at each step: they are large, and a step sets what its kernel reads.

@@ -81,8 +81,8 @@ HWY_INLINE V if_negative(D, V x, V yes, V no) {
   return hn::IfNegativeThenElse(x, yes, no);
 }
 
-// What is rounded to 0 in the end, as where scores are hidden, is not scaled down to it: underflow
-// takes some hundred cycles on Intel's.
+// Exponents below this give 0 (hidden scores do) and are not scaled down to it: underflow takes
+// some hundred cycles on Intel's processors.
 constexpr float kLeastExp = -104.0f;
 
 /// e^x for x up to 89.
@@ -185,7 +185,7 @@ HWY_INLINE V log_specials_f32(D d, V x, V y) {
   return hn::IfThenElse(hn::Lt(x, zero), hn::Set(d, std::numeric_limits<float>::quiet_NaN()), y);
 }
 
-/// Whether all of x are positive and normal, and so have nothing special about them.
+/// True if all lanes of x are positive and normal, so that none is a special case.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE bool all_normal_f32(D d, V x) {
   const V least = hn::Set(d, std::numeric_limits<float>::min());

@@ -16,7 +16,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace stow::cpu::HWY_NAMESPACE {
 
-/// Where `mask` holds, f of the lane; elsewhere y. For the lanes too rare to deserve vector code.
+/// Returns f of the lane where `mask` holds, and y elsewhere. Serves lanes too rare to deserve
+/// vector code.
 template <class D, class M, class V = hn::Vec<D>>
 HWY_INLINE V patch_f32(D d, M mask, V y, V a, V b, float (*f)(float, float)) {
   if (HWY_LIKELY(hn::AllFalse(d, mask))) return y;
@@ -116,7 +117,7 @@ HWY_INLINE V erfc_f32(D d, V x) {
   p = hn::MulAdd(p, q, hn::Set(d, -0x1.5407acp-3f));
   p = hn::MulAdd(p, q, hn::Set(d, -0x1.7bf5b6p-4f));
   p = hn::MulAdd(p, q, hn::Set(d, 0x1.46e80ep+0f));
-  // What roundings took: of a^2, of 1 + 2 a, and of the quotient.
+  // Rounding errors of a^2, of 1 + 2 a, and of the quotient.
   const V s = hn::Mul(a, a), s_rest = hn::MulSub(a, a, s);
   const V b = hn::MulAdd(two, a, one), b_rest = hn::MulSub(two, a, hn::Sub(b, one));
   const V inverse = hn::Div(one, b), f = hn::Mul(p, inverse);

@@ -1,4 +1,4 @@
-// Which instruction sets the kernels are compiled for. Include before anything of hwy/.
+// Instruction sets for which the kernels are compiled. Include before anything of hwy/.
 // Not a choice at run time; Highway takes the best that the machine has.
 #pragma once
 

@@ -1,5 +1,5 @@
-// What stands at the edges of a parallel region: where its threads run, and what a thread sanitizer is
-// told of it, as GCC's OpenMP does not tell it.
+// Entry and exit of a parallel region: pins its threads, and tells a thread sanitizer of the
+// region, which GCC's OpenMP does not.
 // Not a barrier itself.
 #pragma once
 

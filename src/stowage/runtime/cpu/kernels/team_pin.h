@@ -1,4 +1,4 @@
-// Which processor a thread of a team runs on.
+// Pins a thread of a team to a processor.
 // Not for the thread that calls for a team: others that it starts would stand on its processor too.
 #pragma once
 

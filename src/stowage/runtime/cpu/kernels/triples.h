@@ -29,11 +29,11 @@ inline constexpr int64_t kStepWords = 2 * kParts * kTileWords;  // of a panel, t
 // for the left operand, 16 pairs of 16 columns each for the right one. The pair's earlier k is its
 // low half.
 
-/// What was done to a row of a panel (of the right operand: a column) before it was split: it was
-/// multiplied by 2^mark where all of it is so small that parts and products would be lost as
-/// subnormal numbers; or kExact: it has an infinity, of which there are no parts, or numbers so
-/// large that products of parts might overflow where those of the numbers do not. Then the parts
-/// only add up to it, and its products are made one by one.
+/// Scaling of a row of a panel (of the right operand: a column) before it is split. The row is
+/// multiplied by 2^mark if all of it is so small that parts and products would be lost as subnormal
+/// numbers. The mark is kExact if the row has an infinity, which has no parts, or numbers so large
+/// that products of parts might overflow where products of the numbers do not. Then the parts only
+/// add up to the row, and its products are made one by one.
 using Mark = int8_t;
 inline constexpr Mark kExact = -128;
 
@@ -47,7 +47,7 @@ inline Mark mark_of(uint32_t largest) {
   if (exponent >= kLarge) return kExact;
   return largest == 0 || exponent >= kSmall ? 0 : static_cast<Mark>(kSmallBecomes - exponent);
 }
-// Whether any of 16 such rows has a mark, or a NaN.
+// True if any of 16 rows, given the bits of its largest magnitude, has a mark or a NaN.
 STOW_BF16 inline bool has_marks(__m512i largest) {
   constexpr int kLeast = (kSmall + 127) << 23, kMost = (kLarge + 127) << 23;  // as bits
   // One less than zero's bits are the most there are.
@@ -55,7 +55,7 @@ STOW_BF16 inline bool has_marks(__m512i largest) {
                                   _mm512_set1_epi32(kLeast - 1)) |
           _mm512_cmpge_epu32_mask(largest, _mm512_set1_epi32(kMost))) != 0;
 }
-/// What a row with it was multiplied by, or what undoes that.
+/// Returns the factor by which a row with this mark was multiplied, or its inverse for `undo`.
 inline float factor_of(Mark mark, bool undo = false) {
   return mark == kExact ? 1.0f : std::ldexp(1.0f, undo ? -mark : mark);
 }
@@ -90,7 +90,7 @@ STOW_BF16 inline __m512i pair_of(__m512i first, __m512i second) {
   return _mm512_mask_blend_epi16(0xaaaaaaaa, _mm512_srli_epi32(first, 16), second);
 }
 
-// Of each of 32 adjacent words the high half.
+// Returns the high half of each of 32 adjacent words.
 STOW_BF16 inline __m512i adjacent_pairs(__m512i first, __m512i last) {
   const __m512i lane =
       _mm512_set_epi32(60, 56, 52, 48, 44, 40, 36, 32, 28, 24, 20, 16, 12, 8, 4, 0);
@@ -105,7 +105,7 @@ STOW_BF16 inline __m512 larger(__m512 x, __m512 y) {
   return _mm512_range_ps(x, y, kPositiveLargerMagnitude);
 }
 
-inline constexpr int64_t kVectors = 4;  // of a tile, packed at a time
+inline constexpr int64_t kVectors = 4;  // vectors of a tile that are packed at a time
 
 // 16 rows (zeros beyond n) of up to 32 k from ks[0] on, whose k or whose rows are adjacent, into
 // tiles 2 kTileWords apart; part `part` of that work: the first two turn rows and k, where that
@@ -250,7 +250,7 @@ class PanelPacker {
   };
 
   static constexpr int64_t kPartsEnd = 2 + kTile / kVectors;
-  // Where rows and k need no turning, what follows it.
+  // Returns the first part to do: the one after the turning if rows and k need no turning.
   static int64_t first_part(const Half& half) { return half.along_k != kRowsOfPairs ? 0 : 2; }
 
   template <bool kCareful>

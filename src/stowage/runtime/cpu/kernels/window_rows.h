@@ -12,14 +12,14 @@ namespace stow::cpu {
 
 /// The elements of an operand that one result reads along one axis, evenly spaced.
 struct WindowTaps {
-  int64_t index;  ///< Of the first element, on the axis.
+  int64_t index;  ///< Index of the first element, on the axis.
   int64_t count;
 };
 
 /// One tap of a line, and the results that read it: `first`, first + line_step, … (`count` of them).
 struct WindowLineTap {
   int64_t first, count;
-  int64_t index;  ///< Of the element that result `first` reads, on its axis.
+  int64_t index;  ///< Index of the element that result `first` reads, on its axis.
 };
 
 /// A row of results. `x` is the operand, `y` the results; strides and offsets count elements, and places
@@ -29,7 +29,7 @@ struct WindowLineTap {
 /// `line`, the lanes of one result of the inner axis are computed together, result after result of that axis.
 /// With it, the results of the last windowed axis are computed together, tap after tap.
 struct WindowRow {
-  const int64_t* bases = nullptr;        ///< Where the taps on the other axes begin, in order.
+  const int64_t* bases = nullptr;  ///< Offsets at which the taps on the other axes begin, in order.
   const int64_t* base_places = nullptr;  ///< Their places.
   int64_t n_bases = 0;
   const WindowTaps* inner = nullptr;  ///< What each result of the inner axis reads of that axis.

@@ -1,4 +1,4 @@
-// What the families of reference ops offer to reference_eval. Internal to the reference.
+// Functions of the families of reference ops that reference_eval calls. Internal to the reference.
 // Not the table of ops; that is the switch in reference.cpp.
 #pragma once
 
