@@ -75,7 +75,7 @@ class Device : public std::enable_shared_from_this<Device> {
   static constexpr int64_t unlimited_bytes() { return int64_t{1} << 62; }  ///< No bound.
 
   Device(std::string name, Capacities capacities, int threads);  ///< A CPU with any capacities.
-  Device(std::string name, Capacities capacities, runtime::TargetPtr target);  ///< Of that target.
+  Device(std::string name, Capacities capacities, runtime::TargetPtr target);  ///< For this target.
   ~Device();
 
   /// The CPU, with what the machine can really give (cgroup limit, available memory) as capacity

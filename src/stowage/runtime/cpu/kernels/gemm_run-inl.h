@@ -382,7 +382,7 @@ class GemmThread {
       const bool moves = x.first && !b_in_place_ && !b_turned_ && !p_.b_made.is;
       packed = moves && next < x.cols && !packs_in_passing(next, x.rows);
       if (moves && !batch_ahead_) {
-        const int64_t far = packed ? next + kCols<T> : next;  // what is packed now should be near already
+        const int64_t far = packed ? next + kCols<T> : next;  // the next panel is near already
         ahead(b_ahead_, p_.b, b_, b_batch_, &GemmDim::b_stride, p_.n, x.n0 + far,
               std::min<int64_t>(kCols<T>, x.cols - far), x.k0);
       } else if (x.first && p_.b_made.is && j % kGemmColUnit == 0) {
