@@ -547,7 +547,7 @@ class GemmThread {
   static constexpr int64_t kFewCols = 256;  // on a walk over which A is used too little to pack it
   static constexpr int64_t kNearA = 1 << 20;      // elements of A for which that holds
   static constexpr int64_t kFewColsOfFar = 64;    // likewise of a larger one,
-  static constexpr int64_t kFarRows = 2 * kRows;  // of which so many rows are read at a time
+  static constexpr int64_t kFarRows = 2 * kRows;  // read so many rows at a time
   static constexpr int64_t kPage = 4096;
   static constexpr int kMaxCalls = 64;
 
