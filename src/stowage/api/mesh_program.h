@@ -114,7 +114,7 @@ class MeshRunner {
 
   std::vector<Position> local_;
   bool is_fully_local_, is_checked_ = false;
-  std::shared_ptr<ThreadRanks> ranks_;  // of a mesh within this process; shared by its programs
+  std::shared_ptr<ThreadRanks> ranks_;  // ranks within this process; shared by the mesh's programs
 };
 
 /// Programs of operations outside of jit, by graph and shardings.

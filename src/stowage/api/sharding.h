@@ -77,7 +77,7 @@ class SingleDeviceSharding {
       : device_(std::move(device)), kind_(memory_kind_of(memory_kind)) {}
 
   const DevicePtr& device() const { return device_; }  ///< Null: wherever the array is.
-  MemoryKind memory_kind() const { return kind_; }     ///< Which memory.
+  MemoryKind memory_kind() const { return kind_; }     ///< The kind of memory.
   /// The same placement in another memory. Errors: as the constructor.
   SingleDeviceSharding with_memory_kind(std::string_view memory_kind) const {
     return SingleDeviceSharding(device_, memory_kind);
@@ -98,7 +98,7 @@ class NamedSharding {
 
   const sharding::Mesh& mesh() const { return mesh_; }           ///< Its devices.
   const PartitionSpec& spec() const { return spec_; }  ///< How they share the array.
-  MemoryKind memory_kind() const { return kind_; }     ///< Which memory of theirs.
+  MemoryKind memory_kind() const { return kind_; }     ///< The kind of memory of the devices.
   /// The same placement in another memory. Errors: as the constructor.
   NamedSharding with_memory_kind(std::string_view memory_kind) const {
     return NamedSharding(mesh_, spec_, memory_kind);
@@ -129,7 +129,7 @@ class Sharding {
   Sharding(NamedSharding sharding) : of_(std::move(sharding)) {}  // NOLINT
   Sharding(MemoryKind kind) : of_(SingleDeviceSharding(kind)) {}  // NOLINT
 
-  MemoryKind memory_kind() const;  ///< Which memory.
+  MemoryKind memory_kind() const;  ///< The kind of memory.
   /// The device of an array that lies on one; null where that is not said or there are several.
   DevicePtr device() const;
   /// All devices; none: wherever the array is.

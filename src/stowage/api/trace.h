@@ -50,7 +50,7 @@ struct ArrayImpl {
   enum class State : uint8_t { kAbstract, kConcrete, kTraced };
   State state = State::kAbstract;
   ArrayType type;
-  std::shared_ptr<const Sharding> sharding;  ///< Of device_put; null: it was not put anywhere.
+  std::shared_ptr<const Sharding> sharding;  ///< Set by device_put; null: not put anywhere.
 
   std::shared_ptr<Storage> storage;  ///< Storage of a concrete array.
 

@@ -54,7 +54,7 @@ struct PeftConfig {
   friend bool operator==(const PeftConfig&, const PeftConfig&) = default;
 };
 
-inline constexpr std::string_view kPeftPrefix = "base_model.model.";  ///< Of all names of tensors.
+inline constexpr std::string_view kPeftPrefix = "base_model.model.";  ///< Begins tensor names.
 inline constexpr int64_t kMaxPeftRank = 1 << 16;
 
 }  // namespace stow

@@ -33,7 +33,7 @@ struct TraceFile {
   std::vector<std::string> tracks;    ///< In the order in which they are shown.
   std::vector<TraceSlice> slices;     ///< In any order; those of one track do not overlap.
   std::vector<std::string> counters;  ///< Names.
-  std::vector<TraceSample> samples;   ///< Samples of one counter in order of time.
+  std::vector<TraceSample> samples;   ///< Samples of each counter are in order of time.
 };
 
 /// The file of a trace, nothing where the path is empty: opened before the work, so that what cannot be

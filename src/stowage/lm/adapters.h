@@ -160,7 +160,7 @@ class Adapters {
   struct Leaf {
     std::string path;
     ArrayType type;
-    int64_t outer = 1, inner = 0;  // of one adapter: so many pieces of so many elements
+    int64_t outer = 1, inner = 0;  // pieces of one adapter, and the elements of each
   };
   enum Group : uint8_t { kWeights, kSums, kMu, kNu, kNumGroups };
 

@@ -64,7 +64,7 @@ struct DecoderConfig {
   /// [d, V].
   bool out_in = false;
 
-  int64_t head_dim() const { return head_size > 0 ? head_size : dim / heads; }  ///< Of one head.
+  int64_t head_dim() const { return head_size > 0 ? head_size : dim / heads; }  ///< Head size.
   int64_t q_dim() const { return heads * head_dim(); }      ///< Size of all query heads.
   int64_t kv_dim() const { return kv_heads * head_dim(); }  ///< Size of all key heads.
 };

@@ -75,7 +75,7 @@ class Device : public std::enable_shared_from_this<Device> {
   static constexpr int64_t unlimited_bytes() { return int64_t{1} << 62; }  ///< No bound.
 
   Device(std::string name, Capacities capacities, int threads);  ///< A CPU with any capacities.
-  Device(std::string name, Capacities capacities, runtime::TargetPtr target);  ///< Of that target.
+  Device(std::string name, Capacities capacities, runtime::TargetPtr target);  ///< For this target.
   ~Device();
 
   /// The CPU, with what the machine can really give (cgroup limit, available memory) as capacity
@@ -121,7 +121,7 @@ class Device : public std::enable_shared_from_this<Device> {
   int64_t number() const { return number_; }
   const runtime::TargetPtr& target() const { return target_; }  ///< The target of its programs.
   int threads() const;                                 ///< Threads of its kernels.
-  int64_t capacity_bytes(MemoryKind kind) const { return capacity_[index(kind)]; }  ///< Of a heap.
+  int64_t capacity_bytes(MemoryKind kind) const { return capacity_[index(kind)]; }  ///< A heap's.
   /// Bytes that are mapped now, and the most since the last reset.
   int64_t in_use_bytes(MemoryKind kind) const { return in_use_[index(kind)]; }
   int64_t high_water_bytes(MemoryKind kind) const { return high_water_[index(kind)]; }  ///< Peak.

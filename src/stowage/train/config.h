@@ -106,7 +106,7 @@ struct TrainConfig {
   struct Runtime {
     std::string platform = "cpu";
     std::string
-        disk_folder;  ///< Of the disk's file; the system's folder for temporary files if empty.
+        disk_folder;  ///< Folder of the disk's file; the system's temporary folder if empty.
     double timeout = 60;  ///< Seconds that a device may be late where several train together.
     std::string reduce = "tree";  ///< The maker of sums over devices: the tree, or the transport.
     /// No key: the host's memory of each device through which the devices of a mesh exchange, as the

@@ -56,7 +56,7 @@ std::string describe_loss(const Job& job, const JobPlan& plan, std::span<const R
 /// The bytes that a refused run takes beyond its budgets.
 struct Shortfall {
   Placement placement;
-  BytesByKind needed_bytes{};  ///< Of the device what counts against its budget.
+  BytesByKind needed_bytes{};  ///< Bytes needed; of the device, those that its budget counts.
   BytesByKind over_bytes{};
   bool is_enough = false;  ///< True if a plan with budgets of `needed_bytes` fits them.
   BytesByKind peak_bytes{};  ///< Peak of the plan.

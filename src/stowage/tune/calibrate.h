@@ -13,7 +13,7 @@ namespace stow {
 struct CalibrateOptions {
   int threads = 1;
   std::string folder;     ///< The folder in which the disk is measured; the file in it goes again.
-  double budget_s = 0.4;  ///< Of each measurement, which is the median of what fits in, at least 3.
+  double budget_s = 0.4;  ///< Time of each measurement: the median of as many as fit, at least 3.
   int64_t work = 1 << 30;  ///< Scale: multiply-adds of the largest product; all else follows.
   std::function<void(const std::string&)> report;  ///< Told what was measured, line by line.
 };

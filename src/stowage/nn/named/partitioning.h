@@ -19,7 +19,7 @@ class ResourceMapping {
   /// Errors: TraceError for a name given twice.
   ResourceMapping(std::initializer_list<std::pair<const char*, Axes>> entries);
 
-  const Axes* find(const std::string& axis) const;  ///< Of that name, or null.
+  const Axes* find(const std::string& axis) const;  ///< Entry of that name, or null.
   /// This one with an entry more, or another one for that name.
   ResourceMapping with(const std::string& axis, Axes mesh_axes) const;
   /// This one with all entries of another, which count where both have one.

@@ -95,8 +95,8 @@ class ForwardColumns {
 
  private:
   struct Panel {
-    KeyRange any;  // what holds all that its columns see
-    int64_t all_first, all_last;  // what every column sees, if it is a range
+    KeyRange any;  // range that holds all keys that its columns see
+    int64_t all_first, all_last;  // keys that every column sees, if they are a range
   };
   int64_t n_panels_;
   KeyRange any_{0, 0};

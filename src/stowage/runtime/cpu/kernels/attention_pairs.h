@@ -96,7 +96,7 @@ inline constexpr auto kTiles =
 STOW_BF16 inline __m512 exp2_of(__m512 t) {
   const __m512 least = _mm512_set1_ps(-125.5f);
   const __mmask16 some = _mm512_cmp_ps_mask(t, least, _CMP_NLT_UQ);
-  t = _mm512_max_ps(least, t);  // of a NaN and a number it gives the second
+  t = _mm512_max_ps(least, t);  // max of a NaN and a number is its second argument
   const __m512 n = _mm512_roundscale_ps(t, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
   const __m512 r = _mm512_sub_ps(t, n);
   __m512 p = _mm512_set1_ps(0.00132647331f);

@@ -118,7 +118,7 @@ inline float softmax_divisor(float sum, int64_t seen) {
 /// decoding, it is all of them with a chunk of the keys: chunks give partial results, which are joined.
 struct AttentionForwardPlan {
   int64_t group, columns, task_columns, tasks_per_head, n_tasks;
-  int64_t chunks, chunk_keys;  // of a head; 1 and all keys if they are not split
+  int64_t chunks, chunk_keys;  // chunks of a head and their keys; 1 and all keys if not split
   int threads;
   int64_t thread_bytes;  // the same on machines with products of pairs and on others
   int64_t partial_floats, partials_bytes;  // size of one chunk's partial result, and of all

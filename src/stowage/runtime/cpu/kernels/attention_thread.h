@@ -71,12 +71,12 @@ void attention_delta_pairs(const AttentionBackwardArgs& args, int64_t head, int6
                            int64_t n);
 void attention_backward_pairs(const AttentionBackwardArgs& args, AttentionPart part,
                               void* workspace, int64_t task, int64_t next);
-/// And with products of tiles, where can_multiply_tiles() too.
+/// The same with products of tiles, if can_multiply_tiles() too.
 void attention_forward_tiles(const AttentionForwardArgs& args, void* workspace, int64_t task,
                              int64_t next);
 void attention_backward_tiles(const AttentionBackwardArgs& args, AttentionPart part,
                               void* workspace, int64_t task, int64_t next);
-/// And of f32, split, where attention_may_triple() and can_multiply_tiles().
+/// The same for f32, split, if attention_may_triple() and can_multiply_tiles().
 void attention_forward_triples(const AttentionForwardArgs& args, void* workspace, int64_t task,
                                int64_t next);
 void attention_backward_triples(const AttentionBackwardArgs& args, AttentionPart part,

@@ -115,7 +115,7 @@ class BackwardWalk {
   AttentionAhead ahead_;
 
  private:
-  bool is_finite_ = true;  // what has been summed
+  bool is_finite_ = true;  // true while all sums are finite
 
   Task& self() { return static_cast<Task&>(*this); }
 

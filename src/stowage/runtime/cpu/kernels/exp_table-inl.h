@@ -24,7 +24,7 @@ template <class D, class V = hn::Vec<D>>
 HWY_INLINE V of_eight(D d, const float* table, V at) {
 #if HWY_TARGET == HWY_AVX3
   if constexpr (hn::MaxLanes(d) == 16)
-    return V{_mm512_permutexvar_ps(_mm512_castps_si512(at.raw),  // which looks at four bits
+    return V{_mm512_permutexvar_ps(_mm512_castps_si512(at.raw),  // looks at four bits
                                    _mm512_broadcast_f32x8(_mm256_load_ps(table)))};
 #endif
 #if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2

@@ -70,8 +70,8 @@ class FewRows {
   using V = hn::Vec<hn::ScalableTag<float>>;
   static constexpr int64_t kLanes = kLanesOf<float>;
   static constexpr int64_t kStep = 4;           // rows of B that go by together
-  static constexpr int64_t kMostCols = 4096;    // of them at a time: what they are added to stays near
-  static constexpr int64_t kAheadBytes = 512;   // of a column, from what is read to what is fetched
+  static constexpr int64_t kMostCols = 4096;    // columns at a time: their sums stay near
+  static constexpr int64_t kAheadBytes = 512;   // of a column, from reads to fetches
 
   // Elements k0 to k0 + kc of the rows of A, as [k][R].
   void pack_a(int64_t k0, int64_t kc, float* to) {
@@ -176,14 +176,14 @@ class FewRows {
 
   // Columns of B are runs of memory: squares of them are turned in registers on their way along k.
   void walk_columns(int64_t n0, int64_t n1) {
-    const int64_t most_k = n_large_ / R / kGemmBlockK * kGemmBlockK;  // of A in the workspace
+    const int64_t most_k = n_large_ / R / kGemmBlockK * kGemmBlockK;  // k of A in the workspace
     const int64_t most_n = std::min<int64_t>(n_small_ / R / kLanes * kLanes, kGemmFewRowsTileN);
     const int64_t k_end = p_.k.extent;
     const int64_t depth = k_end <= n_large_ / R ? k_end : most_k;
     int64_t offsets[kGemmFewRowsTileN + kLanes];
     for (int64_t n = n0; n < n1; n += most_n) {
       const int64_t cols = std::min(most_n, n1 - n);
-      const int64_t known = std::min(cols + kLanes, n1 - n);  // those fetched next, too
+      const int64_t known = std::min(cols + kLanes, n1 - n);  // includes the columns fetched next
       gemm_offsets(p_.n, &GemmDim::b_stride, n, known, offsets);
       for (int64_t k0 = 0; k0 < k_end; k0 += depth) {
         const int64_t kc = std::min(depth, k_end - k0);

@@ -70,7 +70,7 @@ class FewByTiles {
   static constexpr int64_t kFewInVectors = 4;
   static constexpr int64_t kStepRows = 4;  // rows of w that go by together
   static constexpr int64_t kSums = 8192;   // that stay near: of x's rows times columns of w
-  static constexpr int64_t kAheadBytes = 1024;  // of a column, from what is read to what is fetched
+  static constexpr int64_t kAheadBytes = 1024;  // of a column, from reads to fetches
 
   int64_t GemmDim::*x_stride() const { return few_are_rows_ ? &GemmDim::a_stride : &GemmDim::b_stride; }
   int64_t GemmDim::*w_stride() const { return few_are_rows_ ? &GemmDim::b_stride : &GemmDim::a_stride; }
@@ -108,7 +108,7 @@ class FewByTiles {
         words[2 * (k / 2 * xs_.extent + r) + k % 2] = x;
       });
   }
-  // And a K block of it for vectors: [k][row]; zeros up to a multiple of kStepRows.
+  // Packs a K block of x for vectors: [k][row]; zeros up to a multiple of kStepRows.
   void pack_floats(int64_t k0, int64_t kc) {
     const int64_t rows = xs_.extent;
     std::fill_n(x_floats_ + kc * rows, (kStepRows - 1) * rows, 0.0f);

@@ -58,7 +58,7 @@ struct MicroArgs {
   ptrdiff_t a_stride;     // in place: from one row to the next
   const T* b;             // rows of V vectors, readable whole
   ptrdiff_t b_stride;     // from one k to the next: kCols in a packed panel
-  ptrdiff_t b_ahead;      // distance of reads to fetches, if less than a micro-kernel's; or 0
+  ptrdiff_t b_ahead;      // distance from reads to fetches, less than a whole micro-kernel; or 0
   T* out;                 // [R, cols]
   ptrdiff_t out_stride;
   const T* prev;          // addend of the sums, [R, cols]; may be out, or null

@@ -401,7 +401,7 @@ class PairedThread {
   int8_t a_marks_[Kernel::kMarks ? kGemmMaxBlockM : 1],
       b_marks_[Kernel::kMarks ? kGemmMaxTileN : 1];
   alignas(64) float taken_[Kernel::kBeside ? kRows * kCols
-                                           : 1];  // what kept_ is where K blocks are written
+                                           : 1];  // takes the place of kept_ if kBeside
   bool c_rows_even_[kGemmMaxBlockM / kRows], c_cols_run_[kGemmMaxTileN / kCols];
 };
 

@@ -382,7 +382,7 @@ class GemmThread {
       const bool moves = x.first && !b_in_place_ && !b_turned_ && !p_.b_made.is;
       packed = moves && next < x.cols && !packs_in_passing(next, x.rows);
       if (moves && !batch_ahead_) {
-        const int64_t far = packed ? next + kCols<T> : next;  // what is packed now should be near already
+        const int64_t far = packed ? next + kCols<T> : next;  // the next panel is near already
         ahead(b_ahead_, p_.b, b_, b_batch_, &GemmDim::b_stride, p_.n, x.n0 + far,
               std::min<int64_t>(kCols<T>, x.cols - far), x.k0);
       } else if (x.first && p_.b_made.is && j % kGemmColUnit == 0) {
@@ -547,7 +547,7 @@ class GemmThread {
   static constexpr int64_t kFewCols = 256;  // on a walk over which A is used too little to pack it
   static constexpr int64_t kNearA = 1 << 20;      // elements of A for which that holds
   static constexpr int64_t kFewColsOfFar = 64;    // likewise of a larger one,
-  static constexpr int64_t kFarRows = 2 * kRows;  // of which so many rows are read at a time
+  static constexpr int64_t kFarRows = 2 * kRows;  // read so many rows at a time
   static constexpr int64_t kPage = 4096;
   static constexpr int kMaxCalls = 64;
 

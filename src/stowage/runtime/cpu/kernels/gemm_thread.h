@@ -18,15 +18,15 @@ void gemm_thread_f32(const GemmPlan& plan, const void* a, const void* b, void* c
                      int64_t first_task, int64_t last_task);
 /// True if kernels run for AVX-512.
 bool gemm_target_is_avx512();
-/// How this machine multiplies two bf16 best. Intel's multiply pairs more slowly than f32, and are
-/// left to tiles.
+/// Returns the form in which this machine multiplies two bf16 best. Intel's processors multiply
+/// pairs more slowly than f32, and use tiles.
 GemmForm bf16_form();
-/// And two f32 that may be split.
+/// Returns the form in which this machine multiplies two f32 that may be split.
 GemmForm split_form();
-/// How it computes this product.
+/// Returns the form in which this machine computes a product.
 GemmForm gemm_form(const GemmSpec& spec);
-/// Another way from now on, of f32 too where it is that of tiles, or with nullopt the best again;
-/// false if the machine cannot.
+/// Sets the form from now on, that of f32 too if it is that of tiles; nullopt sets the best again.
+/// Returns false if the machine cannot use the form.
 bool set_bf16_form_for_test(std::optional<GemmForm> form);
 /// True if the machine can multiply pairs, or tiles.
 bool can_multiply_pairs();

@@ -201,9 +201,9 @@ struct ReduceKernels {
   // Sums of terms whose every op rounds; null where there are none. The inner value, written on
   // the way, may lie over arg 0.
   ReduceRowsKernel products = nullptr;         ///< Sums of the inner value arg 0 * arg 1.
-  ReduceRowsKernel products_by_third = nullptr;  ///< Of the inner value arg 0 * arg 1, times arg 2.
+  ReduceRowsKernel products_by_third = nullptr;  ///< Sums of inner * arg 2; inner: arg 0 * arg 1.
   ReduceRowsKernel and_squares = nullptr;        ///< The same, and the sum of the squares of arg 2.
-  ReduceRowsKernel squares_of_differences = nullptr;  ///< Of the inner value arg 0 - arg 1, squared.
+  ReduceRowsKernel squares_of_differences = nullptr;  ///< Sums of squares; inner: arg 0 - arg 1.
   ReduceRowsKernel exps = nullptr;             ///< Sums of the inner value e^(arg 0 - arg 1).
   ReduceColumnsKernel columns = nullptr;
   /// Column sums of arg times the first factor, rounded, times the second if there is one.

@@ -117,7 +117,7 @@ struct PlanPhase {
 struct RowPlan {
   Dims row_dims, col_dims;  ///< Merged; may be empty. Dimensions of groups are the first of row_dims.
   int64_t rows = 1, cols = 1;
-  int n_group_dims = 0;       ///< Of row_dims; none without column reductions.
+  int n_group_dims = 0;       ///< Number of row_dims of groups; 0 without column reductions.
   int64_t groups = 1, group_rows = 1;  ///< `rows` is their product.
   /// Inputs, then outputs, then iotas.
   std::vector<PlanOperand> operands;

@@ -42,7 +42,7 @@ class CompiledRowProgram {
 
   std::shared_ptr<const Copy> copy_;  ///< If not null, what runs do instead of the plan.
   size_t n_inputs_, n_outputs_;
-  std::vector<UnrolledRows::Base> inputs_, outputs_;  ///< Of the plan's operands; none if the same.
+  std::vector<UnrolledRows::Base> inputs_, outputs_;  ///< Operands' bases; none if the same.
   std::shared_ptr<const RowPlan> plan_;
   std::shared_ptr<const RowPlan> careful_plan_;  ///< Used if outputs lie over the wrong inputs.
 };

@@ -105,7 +105,7 @@ HWY_INLINE V erf_inv_f32(D d, V a) {
 /// itself from 0.495 to 10.1.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V erfc_f32(D d, V x) {
-  const V a = at_most(d, 10.2f, hn::Abs(x));  // where e^-a^2 is 0
+  const V a = at_most(d, 10.2f, hn::Abs(x));  // e^-a^2 is 0 there
   const V one = hn::Set(d, 1.0f), two = hn::Set(d, 2.0f);
   const V q = hn::Div(hn::Sub(a, two), hn::Add(a, two));
   V p = hn::Set(d, -0x1.59fe56p-10f);

@@ -23,7 +23,7 @@ using pairs::first16;
 
 inline constexpr int64_t kParts = 3;
 inline constexpr int64_t kTileWords = kTile * kTile;            // pairs of a tile
-inline constexpr int64_t kStepWords = 2 * kParts * kTileWords;  // of a panel, to its next 16 pairs
+inline constexpr int64_t kStepWords = 2 * kParts * kTileWords;  // words to a panel's next 16 pairs
 
 // A panel is [step of 16 pairs][part][first and last 16 rows][tile]; a tile is 16 rows of 16 pairs
 // for the left operand, 16 pairs of 16 columns each for the right one. The pair's earlier k is its

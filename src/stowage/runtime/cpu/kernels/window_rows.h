@@ -32,7 +32,7 @@ struct WindowRow {
   const int64_t* bases = nullptr;  ///< Offsets at which the taps on the other axes begin, in order.
   const int64_t* base_places = nullptr;  ///< Their places.
   int64_t n_bases = 0;
-  const WindowTaps* inner = nullptr;  ///< What each result of the inner axis reads of that axis.
+  const WindowTaps* inner = nullptr;  ///< Taps that each result reads of the inner axis.
   int64_t n_inner = 1;
   int64_t inner_step = 1;  ///< From one tap to the next, in elements of the inner axis.
   int64_t x_inner = 0, y_inner = 0, inner_place = 0;  ///< Strides along the inner axis.
