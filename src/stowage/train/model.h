@@ -79,7 +79,7 @@ struct HostBatch {
   /// One array an entry of TrainModel::batch(shape), row-major, in that order. A training batch of
   /// several microbatches has them one after another in each array.
   std::vector<std::vector<std::byte>> arrays;
-  size_t shape = 0;    ///< Shape of the batch.
+  size_t shape = 0;    ///< Number of the shape that the batch has.
   int64_t tokens = 0;  ///< That the model reads of it, without padding; 0: batch * seq of the configuration.
   double weight = 1;   ///< Weight of its loss in a mean over batches.
 };
