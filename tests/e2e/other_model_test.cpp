@@ -183,7 +183,7 @@ TEST_F(OtherModel, IsRefusedAByteBelowItsLeastPlanWithRemediesThatHold) {
   EXPECT_THAT(text, ::testing::HasSubstr("--set data.batch=128"));
   EXPECT_THAT(text, ::testing::Not(::testing::HasSubstr("model.tied"))) << "of the decoder alone";
   EXPECT_THAT(text, ::testing::Not(::testing::HasSubstr("loss_chunk"))) << "it has no logits";
-  // What a program prints and runs without a look at the choice.
+  // A program may print and run a choice without looking whether it has a plan.
   EXPECT_EQ(describe_choice(job, refused, budgets), describe_refusal(job, refused, near, {}, budgets));
   const Result<int> not_run = run_training(job, refused, budgets, {});
   ASSERT_FALSE(not_run);

@@ -234,8 +234,8 @@ void Overlapper::hoist_starts(Items& items) {
     hoist_runs_again(items);
     restart_copies(items);
   }
-  // What stopped there at the start of another goes on where that has gone since, and further
-  // iterations ahead. In a ring of two it would take the time of what leaves the same slot.
+  // A start that stopped there at another start goes on if that one has gone since, and further
+  // iterations ahead. In a ring of two slots it would delay the move that leaves the same slot.
   for (bool again = true; again;) {
     again = false;
     for (size_t i = 0; i < items.size(); ++i) {

@@ -120,7 +120,7 @@ class RangeMaximum {
     for (size_t i = n_; i-- > 1;) tree_[i] = std::max(tree_[2 * i], tree_[2 * i + 1]);
   }
   int64_t of_all() const { return of(0, n_); }
-  /// Of [begin, end), which is not empty.
+  /// Returns the maximum of [begin, end), which is not empty.
   int64_t of(size_t begin, size_t end) const {
     int64_t most = std::numeric_limits<int64_t>::min();
     for (begin += n_, end += n_; begin < end; begin /= 2, end /= 2) {

@@ -230,7 +230,7 @@ std::vector<BytesByKind> RunReport::measured_everywhere() {
 Result<void> RunReport::write_summary(const RunEnd& end) {
   const std::vector<BytesByKind> measured = measured_everywhere();
   if (!options_.json) return {};
-  // Of a run that did not get to its end these are of all of it.
+  // A run that was stopped reports the bounds of the whole run, too.
   const auto [predicted, lower_bound] = bounds();
   Json devices = Json::array();
   BytesByKind most{};

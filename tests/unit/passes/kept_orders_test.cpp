@@ -1,15 +1,12 @@
 // Orders that are kept are those that would be found anew.
 #include <gtest/gtest.h>
 
-#include "stowage/autodiff/flatten.h"
 #include "stowage/base/inside.h"
 #include "stowage/ir/schedule_printer.h"
-#include "stowage/passes/dead_code.h"
 #include "stowage/passes/kept_orders.h"
 #include "stowage/passes/lower.h"
-#include "stowage/passes/residuals.h"
-#include "stowage/passes/simplify.h"
 #include "stowage/stowage.h"
+#include "tests/support/realized.h"
 
 namespace stow {
 namespace {
@@ -23,7 +20,7 @@ Graph two_products(int64_t n, int64_t n_kept, int64_t m, int64_t m_kept) {
   const auto a = [](int64_t rows, int64_t columns) { return Array::abstract({rows, columns}); };
   const Graph traced =
       jit(f).lower(a(n, 1), a(1, n), a(n, n_kept), a(m, 1), a(1, m), a(m, m_kept)).graph();
-  return remove_dead_code(realize_residuals(simplify(flatten_all(traced)), nullptr));
+  return testing::realized(traced);
 }
 
 std::string lowered(const Graph& graph, OrderStrategy order) {

@@ -7,7 +7,6 @@
 
 #include "stowage/autodiff/flatten.h"
 #include "stowage/base/inside.h"
-#include "stowage/passes/dead_code.h"
 #include "stowage/passes/rematerialize.h"
 #include "stowage/passes/repeat_work.h"
 #include "stowage/passes/residuals.h"
@@ -18,6 +17,7 @@
 #include "tests/support/check_lives.h"
 #include "tests/support/evaluate.h"
 #include "tests/support/execute.h"
+#include "tests/support/realized.h"
 
 namespace stow {
 namespace {
@@ -48,7 +48,7 @@ std::vector<Bytes> inputs_of(const Graph& graph) {
 
 // As compile() hands a graph to the search.
 Graph prepared(const Graph& traced) {
-  return remove_dead_code(realize_residuals(simplify(flatten_all(traced)), nullptr));
+  return testing::realized(traced);
 }
 
 // What a plan that was found in any way computes, on devices of exactly its size.

@@ -1,15 +1,12 @@
 // What a search for moves ahead may be told to leave alone.
 #include <gtest/gtest.h>
 
-#include "stowage/autodiff/flatten.h"
 #include "stowage/base/inside.h"
 #include "stowage/ir/schedule_printer.h"
 #include "stowage/ir/schedule_walk.h"
-#include "stowage/passes/dead_code.h"
-#include "stowage/passes/residuals.h"
-#include "stowage/passes/simplify.h"
 #include "stowage/session/overlap.h"
 #include "stowage/stowage.h"
+#include "tests/support/realized.h"
 
 namespace stow {
 namespace {
@@ -26,7 +23,7 @@ Planned plain_plan() {
   const ArrayType weight{DType::kF32, Shape{kWidth, kWidth}, MemoryKind::kPinnedHost};
   const Graph traced =
       jit(f).lower(std::vector<Array>(6, Array::abstract(weight)), Array::abstract({kWidth, kWidth})).graph();
-  const Graph graph = remove_dead_code(realize_residuals(simplify(flatten_all(traced)), nullptr));
+  const Graph graph = testing::realized(traced);
   const Schedule schedule = lower(graph, {});
   return {schedule, make_plan(schedule, kFinalEffort)};
 }

@@ -71,7 +71,7 @@ Window window_of(const Launch& launch, int32_t devices) {
   const int64_t n_ranks = int64_t{launch.n_processes} * devices;
   if (n_ranks == 1) return {};
   if (launch.by == Launch::By::kMpirun) return {devices * mpi_window_bytes(n_ranks), devices};
-  // What no process holds is spread over hosts, and how is not known.
+  // A mesh too large for a process is spread over hosts in a way that is not known: no window is told.
   if (launch.n_processes == 1 && n_ranks > kMostRanks) return {};
   return {Region::bytes_for(n_ranks, launch.n_processes > 1), n_ranks};
 }

@@ -28,7 +28,7 @@ std::vector<int> Compiler::overtaken(int kernel, int phase, int output, F meets)
 }
 
 bool Compiler::fills(const Value& v, const PlanOperand& out) const {
-  // What comes after a reduction has rows, and an output of a single row has none.
+  // A value after a reduction has a row axis, which an output of a single row lacks.
   return v.span == out.span || (plan_.rows <= 1 && has_column(v.span) && has_column(out.span));
 }
 
