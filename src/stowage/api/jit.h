@@ -64,7 +64,8 @@ struct JitEntry {
   std::vector<std::string> input_mesh_keys;                      ///< mesh_key() of each leaf when traced.
   std::shared_ptr<MeshArguments> mesh_arguments;                 ///< Arguments that lie whole; made when first needed.
   std::vector<ArrayType> output_types;
-  std::vector<std::shared_ptr<const Sharding>> output_shardings;  ///< Of results; null: where they are made.
+  /// Shardings of results; null: a result stays where it is made.
+  std::vector<std::shared_ptr<const Sharding>> output_shardings;
   OwnedTree result;                                    ///< Its leaves are empty.
   std::shared_ptr<const sharding::Mesh> mesh;          ///< The mesh that it runs over; null: one device.
   std::unordered_map<const Executable*, std::shared_ptr<MeshRunner>> mesh_runners;  ///< By program.
