@@ -80,6 +80,7 @@ struct LoopTerm {
     const int64_t slot = start + step * iteration;
     return (modulo > 0 ? slot % modulo : slot) * stride_bytes;
   }
+  friend bool operator==(const LoopTerm&, const LoopTerm&) = default;
 };
 
 /// A strided window on a buffer.
@@ -97,6 +98,7 @@ struct View {
     for (int64_t d : dims) n *= d;
     return n;
   }
+  friend bool operator==(const View&, const View&) = default;
 };
 
 enum class KernelKind : uint8_t { kRows, kOp };

@@ -89,8 +89,7 @@ class Overlapper {
   // Staging buffers of this list alone, each iteration's written whole before they are read.
   void find_ringable(Items& items);
   // True if this output is the only access of its buffer so far.
-  static bool first_touch(const std::map<size_t, int>& here, const Kernel& kernel,
-                          const View& view);
+  static bool first_touch(const std::vector<int>& here, const Kernel& kernel, const View& view);
 
   // True if the move `item` must stay behind (or before) another instruction. A conflict with
   // another iteration's use of the staging buffer only asks for a ring. Starts of one stream run in
@@ -114,7 +113,7 @@ class Overlapper {
       if (!meeting) continue;
       // A use as many iterations away as a ring has slots lies in the same slot.
       if (apart == 0 || apart >= most || !may_ring(a.buffer) ||
-          !ringable_.contains(a.buffer.index()))
+          !ringable_[a.buffer.index()])
         return true;
       int& slots = rings[a.buffer.index()];
       slots = std::max(slots, apart + 1);
@@ -283,7 +282,7 @@ class Overlapper {
   mutable int64_t work_ = 0;
   size_t n_seen_ = 0;           // kernels of the schedule, in order
   const Loop* loop_ = nullptr;  // around the list being worked on, where it can be wrapped
-  std::set<size_t> ringable_;
+  std::vector<bool> ringable_;  // by buffer
   RingSlots rings_;
   // Iterations of loops that moves may enter.
   std::map<LoopId, std::map<int64_t, Items>> inside_;
