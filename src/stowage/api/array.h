@@ -226,12 +226,12 @@ class Operand {
           int line = __builtin_LINE())
       : at{file, line}, scalar_(ScalarValue(value)) {}
 
-  bool is_scalar() const { return scalar_.has_value(); }  ///< A C++ number.
-  const ScalarValue& scalar() const { return *scalar_; }  ///< If it is one.
-  const Array& array() const { return array_; }  ///< If it is one.
-  /// The dtype it would have, and whether that yields in promotion.
+  bool is_scalar() const { return scalar_.has_value(); }  ///< True for a C++ number.
+  const ScalarValue& scalar() const { return *scalar_; }  ///< The number, if is_scalar().
+  const Array& array() const { return array_; }  ///< The array, if not is_scalar().
+  /// The dtype as an array, and whether it is weak in promotion.
   WeakDType dtype() const;
-  Shape shape() const { return is_scalar() ? Shape{} : array_.shape(); }  ///< Of either.
+  Shape shape() const { return is_scalar() ? Shape{} : array_.shape(); }  ///< [] for a number.
   int rank() const { return is_scalar() ? 0 : array_.rank(); }  ///< 0 for a number.
 
   SourceLocation at;

@@ -80,7 +80,7 @@ struct Node {
   int n_results = 1;
   std::vector<GraphPtr> graphs;  ///< Nested graphs; they capture nothing.
   ProvenancePtr provenance;
-  RegionId region;        ///< Of the owning graph's table; invalid outside any.
+  RegionId region;        ///< Index in the owning graph's table; invalid outside any region.
   bool backward = false;  ///< Made by reverse mode for cotangents.
   /// True for a node in a region if the gradient of something outside reads one of its results:
   /// these exist whether or not the region is recomputed. Residuals of scans and conds do not

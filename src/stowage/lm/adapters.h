@@ -190,7 +190,7 @@ class Adapters {
   std::vector<Slot> slots_;  // the first is the base
   std::map<PassShape, ExecutablePtr> passes_;
   ExecutablePtr step_;
-  const Executable* last_ = nullptr;  // that ran
+  const Executable* last_ = nullptr;  // the program that ran last
 };
 
 }  // namespace stow::lm

@@ -169,13 +169,14 @@ class Fuser {
   std::vector<size_t> reached_;              // the last node of it and of all that it depends on
   std::vector<std::vector<int>> readers_;    // units that read it
   std::vector<int> n_uses_;                  // by value: uses by nodes and as an output
-  std::vector<std::vector<NodeId>> readers_of_root_;  // those that are made
+  std::vector<std::vector<NodeId>> readers_of_root_;  // by root: readers that are computed
   std::vector<int> n_readers_;               // by root: reads by nodes and as an output
   std::vector<size_t> last_reader_;
   std::vector<int> heavy_before_;            // nodes up to each that have kernels of their own
-  std::vector<size_t> waits_for_;            // the last of those that each node depends on
-  std::vector<size_t> last_heavy_;           // the same, or the node itself if it is one of them
-  std::vector<bool> is_held_;  // of nodes: elementwise work on the result waits for a later one of them
+  std::vector<size_t> waits_for_;            // by node: the last such node that it depends on
+  std::vector<size_t> last_heavy_;           // by node: itself if it is one, else waits_for_
+  // By node: true if elementwise work on its result waits for a later node with a kernel of its own.
+  std::vector<bool> is_held_;
   std::vector<int> seen_;
   int stamp_ = 0;
 };
