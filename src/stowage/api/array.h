@@ -148,7 +148,7 @@ class Array {
     return from(data, Shape{static_cast<int64_t>(data.size())}, dtype, at);
   }
 
-  bool empty() const { return impl_ == nullptr; }  ///< Default-constructed.
+  bool empty() const { return impl_ == nullptr; }  ///< True if default-constructed.
   bool is_concrete() const;  ///< Has data.
   bool is_traced() const;  ///< A value of a graph.
   bool is_abstract() const;  ///< A type alone.
@@ -209,7 +209,7 @@ class Array {
                           SourceLocation at);
   void read(void* out, DType as, const char* what, SourceLocation at) const;
   void check_one(SourceLocation at) const;
-  bool truth(SourceLocation at) const;
+  bool truth(SourceLocation at) const;  // true if the one element is not zero
 
   std::shared_ptr<ArrayImpl> impl_;
 };

@@ -10,13 +10,14 @@
 
 namespace stow {
 
-/// One mesh axis by name, or several, of which the first is the major one: "data", {"data", "model"}.
-/// Positions whose coordinates on all other mesh axes are equal form a group.
+/// One mesh axis by name, or several, of which the first is the major one: "data", {"data",
+/// "model"}. Positions whose coordinates on all other mesh axes are equal form a group.
 using AxisNames = PartitionSpec::Axes;
 
-/// Divides the group of a collective into smaller groups, as lists of indices within it: {{0, 1}, {2, 3}}
-/// are the first two and the last two positions of an axis of extent 4. All lists have one size, and each
-/// index occurs once. A position's index in its group is its index in the list. Empty: no division.
+/// Divides the group of a collective into smaller groups, as lists of indices within it: {{0, 1},
+/// {2, 3}} are the first two and the last two positions of an axis of extent 4. All lists have one
+/// size, and each index occurs once. A position's index in its group is its index in the list.
+/// Empty: no division.
 using AxisIndexGroups = std::vector<std::vector<int64_t>>;
 
 namespace concepts {
@@ -25,15 +26,18 @@ template <typename T>
 concept ArrayTree = is_tree<T>() && !std::convertible_to<const T&, Operand>;
 }  // namespace concepts
 
-// For all functions here: n is the size of the group; shapes are those of parts, that is, of what one
-// position holds. A tree is handled leaf by leaf. Each function has a gradient. The bits of a result
-// depend on the order of the positions only (docs/bits.md).
-// Errors: TraceError outside of the body of a shard_map; for an axis name that the mesh lacks, or that is
-// given twice; for groups of different sizes, or that do not hold each index once; of the op's type rule.
+// For all functions here: n is the size of the group; shapes are those of parts, that is, of what
+// one position holds. A tree is handled leaf by leaf. Each function has a gradient. The bits of a
+// result depend on the order of the positions only (docs/bits.md).
+// Errors: TraceError outside of the body of a shard_map; for an axis name that the mesh lacks, or
+// that is given twice; for groups of different sizes, or that do not hold each index once; of the
+// op's type rule.
 // Source: jax.lax, whose names and arguments these are.
 
-/// The sum over the group, at each position. It is a balanced pairwise tree over the index in the group.
-/// Types: numbers; bool is converted to i32. The cotangent of x is the sum of all positions' cotangents.
+/// The sum over the group, at each position. It is a balanced pairwise tree over the index in the
+/// group.
+/// Types: numbers; bool is converted to i32. The cotangent of x is the sum of all positions'
+/// cotangents.
 Array psum(const Operand& x, const AxisNames& axes, const AxisIndexGroups& groups = {});
 /// The maximum over the group, at each position. Equal maxima share the cotangent equally.
 Array pmax(const Operand& x, const AxisNames& axes, const AxisIndexGroups& groups = {});
@@ -61,18 +65,19 @@ struct PsumScatterOptions {
 Array psum_scatter(const Operand& x, const AxisNames& axes, const PsumScatterOptions& options = {});
 
 struct AllToAllOptions {
-  /// False: the split axis has extent n, is removed, and a new axis of extent n stands at `concat_axis`.
+  /// False: the split axis has extent n, is removed, and a new axis of extent n stands at
+  /// `concat_axis`.
   bool tiled = false;
   AxisIndexGroups axis_index_groups = {};
 };
 /// Sends part i of the split axis to position i of the group, and joins the received parts along
-/// `concat_axis` in the order of their senders. If tiled, the extent of the split axis is divided by n,
-/// and that of `concat_axis` is multiplied by n.
+/// `concat_axis` in the order of their senders. If tiled, the extent of the split axis is divided
+/// by n, and that of `concat_axis` is multiplied by n.
 Array all_to_all(const Operand& x, const AxisNames& axes, int64_t split_axis, int64_t concat_axis,
                  const AllToAllOptions& options = {});
 
-/// For each pair (source, destination), sends x from one position to the other. A position that is no
-/// destination gets zeros.
+/// For each pair (source, destination), sends x from one position to the other. A position that is
+/// no destination gets zeros.
 /// Errors: also for an index outside of the group, or one that is twice a source or a destination.
 Array ppermute(const Operand& x, const AxisNames& axes,
                const std::vector<std::pair<int64_t, int64_t>>& pairs);

@@ -10,8 +10,8 @@
 
 namespace stow {
 
-/// The words with which an error names a leaf: "carry 'h'", or "the carry" if `path` is empty, as it
-/// is for a tree that is a single array.
+/// The words with which an error names a leaf: "carry 'h'", or "the carry" if `path` is empty, as
+/// it is for a tree that is a single array.
 std::string leaf_name(std::string_view what, const std::string& path);
 
 /// A loop's body, the inputs that it declares, and the names that errors give them.
@@ -24,10 +24,10 @@ struct LoopBody {
   std::function<std::vector<Array>(std::span<const Array>)> body;
 };
 
-/// Traces the body. Inputs of the graph: the captures, the carries, the slices. `carry`: the initial
-/// carries. If one has a weak dtype and the body returns another type, it is converted to that type,
-/// and the body is traced once more. If the body has effects, their token is appended to the carries
-/// (see take_effects in trace.h).
+/// Traces the body. Inputs of the graph: the captures, the carries, the slices. `carry`: the
+/// initial carries. If one has a weak dtype and the body returns another type, it is converted to
+/// that type, and the body is traced once more. If the body has effects, their token is appended to
+/// the carries (see take_effects in trace.h).
 /// Errors: TraceError where the body returns too few arrays or a carry of another type.
 Nested trace_loop_body(const LoopBody& loop, std::vector<Array>& carry);
 

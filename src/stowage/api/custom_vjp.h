@@ -7,8 +7,8 @@
 namespace stow {
 
 /// A type-erased call. `arguments`: the tuple of arguments. `forward` returns a pair (outputs,
-/// residuals); `parts` returns the trees of the two. `backward` takes the leaves of a pair (cotangents,
-/// residuals), whose structure is `like`, and returns a tree like `arguments`.
+/// residuals); `parts` returns the trees of the two. `backward` takes the leaves of a pair
+/// (cotangents, residuals), whose structure is `like`, and returns a tree like `arguments`.
 struct CustomVjpRequest {
   TreeRef arguments;
   LeafFunction function, forward;
@@ -28,14 +28,15 @@ CustomVjpResult run_custom_vjp(const CustomVjpRequest& request);
 
 /// Returns a function with the values of `function` whose gradient two rules define:
 ///   forward(args…) -> pair(what function returns, residuals, any tree);
-///   backward(residuals, cotangent) -> a tuple of cotangents like the arguments (for one argument, its
-///   cotangent alone also serves). An empty Array stands for a zero cotangent. Cotangents of leaves
-///   that are no floats are ignored. A cotangent on the device is moved to its argument's memory.
-/// `cotangent` is a tree like the result, with zeros for leaves that are no floats. Every call traces
-/// all three functions. A checkpoint policy may recompute values that forward computes, as any other
-/// values. Second derivatives differentiate backward as any function. vmap batches the rules with the
-/// function. The functions may capture C++ values and arrays; an array that is differentiated must be
-/// an argument. Outside a trace a call calls `function`.
+///   backward(residuals, cotangent) -> a tuple of cotangents like the arguments (for one argument,
+///   its cotangent alone also serves). An empty Array stands for a zero cotangent. Cotangents of
+///   leaves that are no floats are ignored. A cotangent on the device is moved to its argument's
+///   memory.
+/// `cotangent` is a tree like the result, with zeros for leaves that are no floats. Every call
+/// traces all three functions. A checkpoint policy may recompute values that forward computes, as
+/// any other values. Second derivatives differentiate backward as any function. vmap batches the
+/// rules with the function. The functions may capture C++ values and arrays; an array that is
+/// differentiated must be an argument. Outside a trace a call calls `function`.
 /// Errors:  TraceError naming the leaf and both types if the forward rule's first part is not the
 ///          function's result, or if a cotangent does not have its argument's type; TraceError if a
 ///          rule calls the function that it belongs to (call the plain function there), or if a

@@ -7,8 +7,8 @@
 namespace stow {
 
 // The pullback of a function is linear in the cotangent, and the transpose of the pullback is the
-// function's derivative. Under jit the pullback's work at a zero cotangent is dead code. The forward
-// work and the work of forward mode remain.
+// function's derivative. Under jit the pullback's work at a zero cotangent is dead code. The
+// forward work and the work of forward mode remain.
 
 /// Throws TraceError if a tangent does not have the type of its primal; the message names the first
 /// leaf that differs and, as the function that was called, `what`.
@@ -51,9 +51,9 @@ class Pushforward {
       : arguments_(std::move(arguments)), transpose_(std::move(transpose)) {}
 
   /// The product of the Jacobian with `tangents`, trees like the arguments. Returns a tree like the
-  /// function's result. Leaves of arguments that are no floats take any tangent; leaves of the result
-  /// that are no floats are zeros. May be called as often as a Pullback may; a call does not repeat
-  /// the forward work.
+  /// function's result. Leaves of arguments that are no floats take any tangent; leaves of the
+  /// result that are no floats are zeros. May be called as often as a Pullback may; a call does not
+  /// repeat the forward work.
   /// Errors: TraceError naming the leaf if the type of a tangent differs from its argument's.
   R operator()(const Args&... tangents, STOW_AT) const {
     const Arguments along(tangents...);
@@ -78,8 +78,8 @@ auto pushforward(const R& outputs, const Pullback<R, std::tuple<Args...>>& pullb
 
 }  // namespace jvp_detail
 
-/// Returns pair(function(args…), the derivative at `args` as a Pushforward). It is jvp with the forward
-/// work done once for many tangents. Errors: as vjp.
+/// Returns pair(function(args…), the derivative at `args` as a Pushforward). It is jvp with the
+/// forward work done once for many tangents. Errors: as vjp.
 ///   auto [y, along] = linearize(f, x);  const Array dy = along(dx);
 /// Source:  JAX's jax.linearize.
 template <typename F, typename... Args>
@@ -112,9 +112,9 @@ auto linear_transpose(F function, const Args&... args) {
   return jvp_detail::transpose(request, function, std::tuple<AsTree<Args>...>(args...));
 }
 
-/// Returns pair(function(primals…), its derivative at `primals` along `tangents`). Tangents have the
-/// types of the primals, and the derivative has the type of the result. Leaves of primals that are no
-/// floats take any tangent; the derivative of a result that is no float is zeros.
+/// Returns pair(function(primals…), its derivative at `primals` along `tangents`). Tangents have
+/// the types of the primals, and the derivative has the type of the result. Leaves of primals that
+/// are no floats take any tangent; the derivative of a result that is no float is zeros.
 ///   auto [g, hv] = jvp(grad(f), std::tuple(x), std::tuple(v));  // a Hessian-vector product
 /// Works inside jit and outside, nested, and under vmap. It uses the rules of custom_vjp functions,
 /// which JAX refuses in forward mode. A while_loop has no derivative.
@@ -135,8 +135,8 @@ auto jvp(F function, const std::tuple<Primals...>& primals, const std::tuple<Tan
   return std::pair(std::move(outputs), std::move(derivative));
 }
 
-/// jvp for a function that returns pair(outputs, aux), where aux is any tree. Returns a tuple (outputs,
-/// derivative, aux).
+/// jvp for a function that returns pair(outputs, aux), where aux is any tree. Returns a tuple
+/// (outputs, derivative, aux).
 template <typename F, typename... Primals, typename... Tangents>
 auto jvp_aux(F function, const std::tuple<Primals...>& primals,
              const std::tuple<Tangents...>& tangents, STOW_AT) {
@@ -153,8 +153,8 @@ auto jvp_aux(F function, const std::tuple<Primals...>& primals,
 }
 
 /// Returns a function (x, rest…) -> Jacobian by x, for a function from one array to one array. It
-/// computes jvp along every element of x at once, which is cheaper than jacrev if x has fewer elements
-/// than the result. Shapes: as jacrev.
+/// computes jvp along every element of x at once, which is cheaper than jacrev if x has fewer
+/// elements than the result. Shapes: as jacrev.
 template <typename F>
 auto jacfwd(F function) {
   return
@@ -164,7 +164,8 @@ auto jacfwd(F function) {
         return forward_jacobian_of(x, y, [&f = along](const Array& dx) { return f(dx); });
       };
 }
-/// jacfwd for a function that returns pair(result, aux). Returns a function (args…) -> (Jacobian, aux).
+/// jacfwd for a function that returns pair(result, aux). Returns a function (args…) -> (Jacobian,
+/// aux).
 template <typename F>
 auto jacfwd_aux(F function) {
   return

@@ -22,7 +22,7 @@ Array operator&(const Operand& a, const Operand& b);  ///< Bitwise "and"; logica
 Array operator|(const Operand& a, const Operand& b);  ///< Bitwise "or"; logical for bool.
 Array operator^(const Operand& a, const Operand& b);  ///< Bitwise "xor"; logical for bool.
 Array operator~(const Operand& a);  ///< Bitwise "not"; logical for bool.
-Array operator<<(const Operand& a, const Operand& b);  ///< Left shift; by the width or more it gives 0.
+Array operator<<(const Operand& a, const Operand& b);  ///< Left shift; 0 for a shift >= the width.
 /// Right shift: arithmetic for signed types, logical for unsigned ones.
 Array operator>>(const Operand& a, const Operand& b);
 
@@ -43,21 +43,22 @@ Array add(const Operand& a, const Operand& b);  ///< As operator+.
 Array subtract(const Operand& a, const Operand& b);  ///< As operator-.
 Array multiply(const Operand& a, const Operand& b);  ///< As operator*.
 Array divide(const Operand& a, const Operand& b);  ///< As operator/.
-/// The quotient rounded down, for integers and floats. An integer x divided by zero gives div(x, 0), minus
-/// 1 if x is not 0.
+/// The quotient rounded down, for integers and floats. An integer x divided by zero gives div(x,
+/// 0), minus 1 if x is not 0.
 Array floor_divide(const Operand& a, const Operand& b);
 /// As operator%.
 Array remainder(const Operand& a, const Operand& b);
 Array mod(const Operand& a, const Operand& b);  ///< As operator%.
 /// C's remainder, which has the sign of the dividend. For integers, the remainder by zero is 0.
 Array fmod(const Operand& a, const Operand& b);
-/// C's division (lax.div). Integers round towards zero; x / 0 is -1; the smallest integer / -1 wraps.
+/// C's division (lax.div). Integers round towards zero; x / 0 is -1; the smallest integer / -1
+/// wraps.
 Array div(const Operand& a, const Operand& b);
 /// C's remainder (lax.rem), which has the sign of the dividend. For integers, x rem 0 is x.
 Array rem(const Operand& a, const Operand& b);
-/// a to the power b. An integer C++ scalar as b means repeated multiplication, also for integer arrays;
-/// there a negative b is an error. With an array of integers as b, integers are computed modulo 2^bits,
-/// and a negative power gives 0, except of 1 and -1.
+/// a to the power b. An integer C++ scalar as b means repeated multiplication, also for integer
+/// arrays; there a negative b is an error. With an array of integers as b, integers are computed
+/// modulo 2^bits, and a negative power gives 0, except of 1 and -1.
 Array pow(const Operand& a, const Operand& b);
 /// x to an integer power by repeated multiplication (lax.integer_pow).
 Array integer_pow(const Operand& x, int n);
@@ -70,7 +71,8 @@ Array logaddexp(const Operand& a, const Operand& b);
 Array hypot(const Operand& a, const Operand& b);
 /// The next number of the dtype after `a` towards `b`; has no gradient. Types: f32, f64, bf16.
 Array nextafter(const Operand& a, const Operand& b);
-/// lax.clamp: as clip, but all three have one dtype, and x has a zero gradient where it equals a bound.
+/// lax.clamp: as clip, but all three have one dtype, and x has a zero gradient where it equals a
+/// bound.
 Array clamp(const Operand& low, const Operand& x, const Operand& high);
 /// minimum(maximum(x, low), high). Where x equals a bound, the two share the gradient.
 Array clip(const Operand& x, const Operand& low, const Operand& high);
@@ -129,8 +131,8 @@ Array reciprocal(const Operand& x);
 Array isfinite(const Operand& x);
 Array isnan(const Operand& x);
 Array isinf(const Operand& x);
-/// Replaces NaN by `nan`, infinity by `posinf` and minus infinity by `neginf`; without these, by the largest
-/// and the lowest finite number of the dtype.
+/// Replaces NaN by `nan`, infinity by `posinf` and minus infinity by `neginf`; without these, by
+/// the largest and the lowest finite number of the dtype.
 Array nan_to_num(const Operand& x, double nan = 0, std::optional<double> posinf = {},
                  std::optional<double> neginf = {});
 /// True where |a - b| <= atol + rtol |b|. Infinities of one sign are close; NaN is close to NaN if

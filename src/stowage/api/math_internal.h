@@ -17,14 +17,18 @@ Array scalar_constant(const ScalarValue& value, WeakDType dtype);
 Array to_array(const Operand& x);
 /// to_array(x) converted to this dtype, weak or not.
 Array to_array(const Operand& x, WeakDType dtype);
-/// Outside a trace, a C++ scalar as an array of this dtype. The array becomes an argument of the program
-/// that will run, so that other scalars run the same program. Any other operand is returned unchanged.
+/// Outside a trace, a C++ scalar as an array of this dtype. The array becomes an argument of the
+/// program that will run, so that other scalars run the same program. Any other operand is returned
+/// unchanged.
 Operand promoted_scalar(const Operand& x, WeakDType dtype);
-/// Outside a trace, runs the operations that `body` records as one program; inside one, calls `body`.
+/// Outside a trace, runs the operations that `body` records as one program; inside one, calls
+/// `body`.
 Array run_as_one(const char* what, const std::function<Array()>& body);
-/// The operand as an array of a float dtype: scalar integers become weak f32, arrays of integers f32.
+/// The operand as an array of a float dtype: scalar integers become weak f32, arrays of integers
+/// f32.
 Array to_float_array(const Operand& x);
-/// The result dtype of a binary function whose results are floats; f32 if both operands are integers.
+/// The result dtype of a binary function whose results are floats; f32 if both operands are
+/// integers.
 WeakDType float_dtype(const Operand& a, const Operand& b);
 /// The largest finite number of a float dtype.
 double largest_float(DType dtype);
@@ -42,7 +46,8 @@ Array with_weak(const Array& x, bool weak);
 Shape broadcast_shapes(std::string_view name, const ArrayType& a, const ArrayType& b);
 /// Errors: TraceError for a `where` that is no bool or does not broadcast to x.
 void check_where(std::string_view name, const Array& where, const Array& x);
-/// x broadcast by NumPy's rule; x itself if it has that shape. The caller has checked that it broadcasts.
+/// x broadcast by NumPy's rule; x itself if it has that shape. The caller has checked that it
+/// broadcasts.
 Array broadcast_array(const Array& x, const Shape& shape);
 /// Zeros of that type, in its memory kind. They stand for a cotangent that the caller did not give.
 Array zeros_of(const ArrayType& type);

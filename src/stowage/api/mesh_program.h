@@ -26,11 +26,11 @@ struct MeshLayout {
   std::vector<std::shared_ptr<const Sharding>> outputs;
 };
 
-/// The layout of a call; none if every array lies on one device.
-/// `what`: the function that errors name. `arguments`: may be empty if `in` is MeshLayout::inputs of an
-/// earlier call. `names`: names of the arguments for errors; if empty, errors give their numbers.
-/// `in`, `out`: in_shardings and out_shardings, by input and output; inputs and outputs beyond the end
-/// of a list have none. `constraint`: a sharding that the program itself asks for; null: none.
+/// The layout of a call; none if every array lies on one device. `what`: the function that errors
+/// name. `arguments`: may be empty if `in` is MeshLayout::inputs of an earlier call. `names`: names
+/// of the arguments for errors; if empty, errors give their numbers. `in`, `out`: in_shardings and
+/// out_shardings, by input and output; inputs and outputs beyond the end of a list have none.
+/// `constraint`: a sharding that the program itself asks for; null: none.
 /// Errors: TraceError if two shardings have different devices; if an argument's sharding is not
 /// equivalent to its in_sharding; for an argument without a sharding whose in_sharding cuts it over
 /// several processes.
@@ -43,8 +43,8 @@ std::optional<MeshLayout> mesh_layout(const std::string& what, std::span<const A
 /// Throws TraceError: operation `what` takes no array over a mesh.
 [[noreturn]] void refuse_over_mesh(const std::string& what, const sharding::Mesh& mesh);
 
-/// The compiler's options for a layout. `graph`: the program over whole arrays. Besides the layout's
-/// outputs it may have the tokens of effects as outputs.
+/// The compiler's options for a layout. `graph`: the program over whole arrays. Besides the
+/// layout's outputs it may have the tokens of effects as outputs.
 /// Errors: TraceError if a sharding does not fit the type of its array.
 std::shared_ptr<const MeshOptions> mesh_options(const std::string& what, const MeshLayout& layout,
                                                 const ir::Graph& graph);
@@ -55,15 +55,15 @@ void note_mesh(const NamedSharding& sharding);
 
 /// The target of the mesh's devices in this process. If the mesh has no device here, the default
 /// device's target.
-/// Errors: TraceError if these devices differ in kind or threads, or if the host cannot address their
-/// memory.
+/// Errors: TraceError if these devices differ in kind or threads, or if the host cannot address
+/// their memory.
 runtime::TargetPtr target_of(const sharding::Mesh& mesh);
 
 /// Puts the arguments of a program over its mesh. An argument that is not in shards is put as
-/// Inputs::lies says, by default on every device. If the mesh spans processes, one collective checks
-/// that they all have equal values of these arguments.
-/// Caches the copy of an argument that the previous call had too, and of a captured array from the first
-/// call on, while the array lives. Arguments that are new in each call are not cached.
+/// Inputs::lies says, by default on every device. If the mesh spans processes, one collective
+/// checks that they all have equal values of these arguments. Caches the copy of an argument that
+/// the previous call had too, and of a captured array from the first call on, while the array
+/// lives. Arguments that are new in each call are not cached.
 class MeshArguments {
  public:
   /// The arguments of a call, by input. Inputs beyond the end of a list have the list's default.
@@ -72,7 +72,7 @@ class MeshArguments {
     std::span<const std::shared_ptr<const Sharding>> lies;  ///< Null: replicated.
     std::span<const std::string> names = {};  ///< For errors.
     std::vector<bool> donated = {};           ///< True: the program overwrites the copy.
-    size_t first_captured = SIZE_MAX;         ///< Number of the first input that is a captured array.
+    size_t first_captured = SIZE_MAX;         ///< Number of the first captured array.
   };
   /// The arguments over the mesh, by input. Errors: as device_put().
   std::vector<Array> placed(const sharding::Mesh& mesh, const Inputs& inputs);
@@ -95,12 +95,12 @@ class MeshRunner {
   MeshRunner(sharding::Mesh mesh, ExecutablePtr program);
 
   const sharding::Mesh& mesh() const { return mesh_; }
-  /// Runs the program at all positions of this process, each on its device's own thread, together with
-  /// the positions of other processes. `arguments`: one for each input, each over the mesh
-  /// (MeshArguments::placed). `types`, `shardings`: those of the results; a null sharding stands for the
-  /// one that the compiler chose. Before the first run, processes compare their programs.
-  /// Errors: the first error of any position, as Executable::run() throws it; donated arguments are then
-  /// unusable. TraceError, in all processes, if their programs differ.
+  /// Runs the program at all positions of this process, each on its device's own thread, together
+  /// with the positions of other processes. `arguments`: one for each input, each over the mesh
+  /// (MeshArguments::placed). `types`, `shardings`: those of the results; a null sharding stands
+  /// for the one that the compiler chose. Before the first run, processes compare their programs.
+  /// Errors: the first error of any position, as Executable::run() throws it; donated arguments are
+  /// then unusable. TraceError, in all processes, if their programs differ.
   std::vector<Array> run(std::span<const Array> arguments, std::span<const ArrayType> types,
                          std::span<const std::shared_ptr<const Sharding>> shardings);
 

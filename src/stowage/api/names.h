@@ -49,8 +49,8 @@ Array rad2deg(const Operand& x);  ///< Radians as degrees.
 Array degrees(const Operand& x);  ///< The same.
 /// x * 2^n for integers n; rounded once, also if the result is subnormal.
 Array ldexp(const Operand& x, const Operand& n);
-/// x = first * 2^second with 1/2 <= |first| < 1 and an i32 second. For 0, NaN and infinities the first is
-/// x and the second 0. The gradient of the first by x is 2^-second.
+/// x = first * 2^second with 1/2 <= |first| < 1 and an i32 second. For 0, NaN and infinities the
+/// first is x and the second 0. The gradient of the first by x is 2^-second.
 std::pair<Array, Array> frexp(const Operand& x);
 /// x - trunc(x) and trunc(x). As in JAX, the first is NaN if x is infinite.
 std::pair<Array, Array> modf(const Operand& x);
@@ -61,10 +61,10 @@ Array allclose(const Operand& a, const Operand& b, double rtol = 1e-5, double at
                bool equal_nan = false);
 /// bool[]: true if the shapes and all elements are equal.
 Array array_equal(const Operand& a, const Operand& b, bool equal_nan = false);
-Array array_equiv(const Operand& a,
-                  const Operand& b);  ///< array_equal after broadcasting; false if they do not broadcast.
-/// At each place the element of the first choice whose condition holds there, else of `otherwise`. All
-/// broadcast.
+/// array_equal after broadcasting; false if the shapes do not broadcast.
+Array array_equiv(const Operand& a, const Operand& b);
+/// At each place the element of the first choice whose condition holds there, else of `otherwise`.
+/// All broadcast.
 Array select(const std::vector<Array>& conditions, const std::vector<Array>& choices,
              const Operand& otherwise = 0, STOW_AT);
 /// p[0] x^(n-1) + … + p[n-1], by Horner's rule.
@@ -79,24 +79,24 @@ Array logspace(double start, double stop, int64_t n, bool endpoint = true, doubl
 /// `n` numbers in geometric progression from start to stop, which have the same sign and are not 0.
 Array geomspace(double start, double stop, int64_t n, bool endpoint = true,
                 DType dtype = DType::kF32, STOW_AT);
-/// Row and column indices (i32) of the elements on and below the k-th diagonal of [n, m], in row-major
-/// order; m is n by default.
+/// Row and column indices (i32) of the elements on and below the k-th diagonal of [n, m], in
+/// row-major order; m is n by default.
 std::pair<Array, Array> tril_indices(int64_t n, int64_t k = 0, std::optional<int64_t> m = {},
                                      STOW_AT);
 std::pair<Array, Array> triu_indices(int64_t n, int64_t k = 0, std::optional<int64_t> m = {},
                                      STOW_AT);  ///< Of the elements on and above the diagonal.
-/// The Vandermonde matrix of a vector: row i has the powers n - 1 to 0 of x[i]; `increasing`: the powers
-/// 0 to n - 1. n is the extent of x by default.
+/// The Vandermonde matrix of a vector: row i has the powers n - 1 to 0 of x[i]; `increasing`: the
+/// powers 0 to n - 1. n is the extent of x by default.
 Array vander(const Operand& x, std::optional<int64_t> n = {}, bool increasing = false);
 /// diag of the flattened array.
 Array diagflat(const Operand& x, int64_t k = 0);
-/// x, a matrix or an array whose extents are equal, with `value` on its diagonal: a scalar, or elements
-/// that are repeated as often as needed.
+/// x, a matrix or an array whose extents are equal, with `value` on its diagonal: a scalar, or
+/// elements that are repeated as often as needed.
 Array fill_diagonal(const Operand& x, const Operand& value);
 Array put_along_axis(const Operand& x, const Operand& indices, const Operand& values,
                      int axis);  ///< x with `values` at the elements that take_along_axis reads.
-/// Converts row-major flat indices into one index array for each axis of `shape`. Indices out of range
-/// are clamped.
+/// Converts row-major flat indices into one index array for each axis of `shape`. Indices out of
+/// range are clamped.
 std::vector<Array> unravel_index(const Operand& indices, const Shape& shape);
 
 Array atleast_1d(const Operand& x);  ///< A scalar as a vector.
@@ -126,8 +126,8 @@ Array collapse(const Operand& x, int start,
 Array rev(const Operand& x, const Axes& axes);  ///< flip.
 Array slice_in_dim(const Operand& x, int64_t start, int64_t stop, int64_t stride = 1,
                    int axis = 0);  ///< slice along one axis.
-/// Element `index` of an axis, a negative one from the end. With `keepdims` the axis stays with extent 1;
-/// else it is dropped.
+/// Element `index` of an axis, a negative one from the end. With `keepdims` the axis stays with
+/// extent 1; else it is dropped.
 Array index_in_dim(const Operand& x, int64_t index, int axis = 0, bool keepdims = true);
 /// dynamic_slice along one axis.
 Array dynamic_slice_in_dim(const Operand& x, const Operand& start, int64_t size, int axis = 0);
@@ -136,7 +136,8 @@ Array dynamic_index_in_dim(const Operand& x, const Operand& index, int axis = 0,
 /// dynamic_update_slice along one axis.
 Array dynamic_update_slice_in_dim(const Operand& x, const Operand& update, const Operand& start,
                                   int axis);
-/// x with the element `index` of an axis replaced. `update` has the axis with extent 1, or lacks it.
+/// x with the element `index` of an axis replaced. `update` has the axis with extent 1, or lacks
+/// it.
 Array dynamic_update_index_in_dim(const Operand& x, const Operand& update, const Operand& index,
                                   int axis);
 
@@ -160,9 +161,10 @@ Array cov(const Operand& x, int ddof = 1);
 /// The correlation coefficients of the rows of a matrix, within [-1, 1].
 Array corrcoef(const Operand& x);
 
-/// Result k is the sum of the slices x[i] with ids[i] = k. Slices whose id is out of range are ignored.
-/// Shapes:  x [I…, D…], ids [I…] of integers; returns [n, D…]. A segment without slices gives 0 for a
-///          sum, 1 for a product, the lowest number for a maximum and the highest for a minimum.
+/// Result k is the sum of the slices x[i] with ids[i] = k. Slices whose id is out of range are
+/// ignored.
+/// Shapes:  x [I…, D…], ids [I…] of integers; returns [n, D…]. A segment without slices gives 0 for
+///          a sum, 1 for a product, the lowest number for a maximum and the highest for a minimum.
 Array segment_sum(const Operand& x, const Operand& ids, int64_t n);
 Array segment_prod(const Operand& x, const Operand& ids, int64_t n);  ///< Products.
 Array segment_max(const Operand& x, const Operand& ids, int64_t n);   ///< The largest.
@@ -177,8 +179,8 @@ Array cross(const Operand& a, const Operand& b, int axis = -1);
 /// The product of n equal matrices, by squaring; n is not negative.
 Array matrix_power(const Operand& x, int64_t n);
 
-/// Applies `function` to each slice along the leading axis of the tree `xs`, one after another, and stacks
-/// the results (lax.map).
+/// Applies `function` to each slice along the leading axis of the tree `xs`, one after another, and
+/// stacks the results (lax.map).
 template <typename F, typename Xs>
 auto map(F function, const Xs& xs, STOW_AT) {
   const auto body = [&function](const None& none, const Xs& slice) {

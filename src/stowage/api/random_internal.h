@@ -28,11 +28,12 @@ Array uniform_each(const Keys& keys, DType dtype);
 /// For each key k, the scalar normal(k). Types: f32 or f64.
 Array normal_each(const Keys& keys, DType dtype);
 
-/// `shape`, or without it the shape to which the parameters broadcast. `name`: the function, for errors.
+/// `shape`, or without it the shape to which the parameters broadcast. `name`: the function, for
+/// errors.
 Shape shape_of(const char* name, const std::optional<Shape>& shape,
                std::initializer_list<const Operand*> parameters);
-/// A parameter converted to `dtype`, a float, and broadcast to `shape`. Errors: TraceError if it does not
-/// broadcast.
+/// A parameter converted to `dtype`, a float, and broadcast to `shape`. Errors: TraceError if it
+/// does not broadcast.
 Array spread(const char* name, const Operand& x, const Shape& shape, DType dtype);
 
 }  // namespace stow::random

@@ -13,10 +13,10 @@ namespace stow {
 std::vector<SavedResidual> saved_residuals_of(const TreeRef& arguments,
                                               const LeafFunction& function, SourceLocation at);
 
-/// Returns the values that the gradient of `function` by all its float arguments keeps for its backward
-/// pass, under the checkpoint policies in the function: arguments, captured arrays, then computed values
-/// in order. Nothing is run; the arguments may be abstract. Values that elementwise ops recompute from
-/// other kept values are not kept, even without a policy, and so not listed.
+/// Returns the values that the gradient of `function` by all its float arguments keeps for its
+/// backward pass, under the checkpoint policies in the function: arguments, captured arrays, then
+/// computed values in order. Nothing is run; the arguments may be abstract. Values that elementwise
+/// ops recompute from other kept values are not kept, even without a policy, and so not listed.
 /// Errors: as compiling the gradient.
 /// Source: JAX's jax.ad_checkpoint.saved_residuals, which lists more where it saves more.
 template <typename F, typename... Args>

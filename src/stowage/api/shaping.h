@@ -8,8 +8,8 @@
 
 namespace stow {
 
-/// An argument that names axes: one axis, a list, or nothing. Nothing means all axes, unless the function
-/// says otherwise.
+/// An argument that names axes: one axis, a list, or nothing. Nothing means all axes, unless the
+/// function says otherwise.
 class Axes {
  public:
   Axes() = default;
@@ -29,8 +29,8 @@ class Axes {
 
 Array zeros(const Shape& shape, DType dtype = DType::kF32, STOW_AT);  ///< All 0.
 Array ones(const Shape& shape, DType dtype = DType::kF32, STOW_AT);  ///< All 1.
-/// All `value`. Without `dtype`, the value's type decides: f32, i32 or bool; a number then has a weak
-/// dtype, as in JAX.
+/// All `value`. Without `dtype`, the value's type decides: f32, i32 or bool; a number then has a
+/// weak dtype, as in JAX.
 Array full(const Shape& shape, ScalarValue value, std::optional<DType> dtype = {}, STOW_AT);
 // The results have the shape of x, and its dtype unless another is given.
 Array zeros_like(const Operand& x);                               ///< All 0.
@@ -55,17 +55,18 @@ Array arange(Start start, Stop stop, Step step = 1, DType dtype = DType::kF32, S
 }
 /// An array of `shape` whose elements are their index along `axis`.
 Array iota(const Shape& shape, int axis, DType dtype = DType::kI32, STOW_AT);
-/// `n` evenly spaced numbers from start to stop; `endpoint`: stop is the last of them. Computed in f32,
-/// or in f64 if the dtype has 64 bits; for an integer dtype the numbers are rounded down.
+/// `n` evenly spaced numbers from start to stop; `endpoint`: stop is the last of them. Computed in
+/// f32, or in f64 if the dtype has 64 bits; for an integer dtype the numbers are rounded down.
 Array linspace(double start, double stop, int64_t n, bool endpoint = true,
                DType dtype = DType::kF32, STOW_AT);
-/// Returns one array for each vector, broadcast over the axes of all vectors. `ij`: axis k is that of
-/// vector k (indexing="ij"); else the first two axes are swapped (NumPy's default "xy").
+/// Returns one array for each vector, broadcast over the axes of all vectors. `ij`: axis k is that
+/// of vector k (indexing="ij"); else the first two axes are swapped (NumPy's default "xy").
 std::vector<Array> meshgrid(const std::vector<Array>& vectors, bool ij = false, STOW_AT);
 /// Ones on the diagonal of a matrix [n, m]; m is n by default.
 Array eye(int64_t n, std::optional<int64_t> m = {}, DType dtype = DType::kF32, STOW_AT);
 
-/// The elements in row-major order as an array of extents `dims`; one extent may be -1, and is computed.
+/// The elements in row-major order as an array of extents `dims`; one extent may be -1, and is
+/// computed.
 Array reshape(const Operand& x, const Dims& dims);
 /// Reverses the axes, or permutes them: axis i of the result is axes[i] of x.
 Array transpose(const Operand& x, const Axes& axes = {});
@@ -84,7 +85,8 @@ Array ravel(const Operand& x);
 Array concatenate(const std::vector<Array>& arrays, int axis = 0, STOW_AT);  ///< Along an axis.
 /// Joins along the second axis; vectors along the first.
 Array hstack(const std::vector<Array>& arrays, STOW_AT);
-Array vstack(const std::vector<Array>& arrays, STOW_AT);  ///< Along the first axis; vectors are rows.
+/// Joins along the first axis; vectors are rows.
+Array vstack(const std::vector<Array>& arrays, STOW_AT);
 /// Joins arrays of one shape along a new axis.
 Array stack(const std::vector<Array>& arrays, int axis = 0, STOW_AT);
 /// Cuts an axis into `n` equal parts.
@@ -102,9 +104,10 @@ Array repeat(const Operand& x, int64_t n, std::optional<int> axis = {});
 /// Repeats element i counts[i] times.
 Array repeat(const Operand& x, const Dims& counts, std::optional<int> axis = {});
 Array flip(const Operand& x, const Axes& axes = {});  ///< Reverses axes, all by default.
-/// Inserts `values` before indices of an axis of x; without an axis, of x flattened (jnp.insert). Indices
-/// count in x before the insertion, negative ones from the end. With one number `place`, all values go
-/// there, and their axis 0 becomes `axis`. With a list, value i goes before places[i]; values broadcast.
+/// Inserts `values` before indices of an axis of x; without an axis, of x flattened (jnp.insert).
+/// Indices count in x before the insertion, negative ones from the end. With one number `place`,
+/// all values go there, and their axis 0 becomes `axis`. With a list, value i goes before
+/// places[i]; values broadcast.
 /// Types: the dtype of x. Errors: also TraceError for an index out of range.
 Array insert(const Operand& x, int64_t place, const Operand& values, std::optional<int> axis = {});
 Array insert(const Operand& x, const Dims& places, const Operand& values,
@@ -113,11 +116,11 @@ inline Array insert(const Operand& x, std::initializer_list<int64_t> places, con
                     std::optional<int> axis = {}) {
   return insert(x, Dims(places), values, axis);  // else {1} were a number
 }
-/// x without the indices `places` of an axis; without an axis, of x flattened (jnp.delete, whose name is a
-/// keyword of C++). Errors: also TraceError for an index out of range.
+/// x without the indices `places` of an axis; without an axis, of x flattened (jnp.delete, whose
+/// name is a keyword of C++). Errors: also TraceError for an index out of range.
 Array delete_(const Operand& x, const Dims& places, std::optional<int> axis = {});
-/// Fills `shape` with the elements of x in row-major order, starting over when they run out (jnp.resize);
-/// zeros if x has none.
+/// Fills `shape` with the elements of x in row-major order, starting over when they run out
+/// (jnp.resize); zeros if x has none.
 Array resize(const Operand& x, const Shape& shape);
 /// Shifts elements along an axis, cyclically.
 Array roll(const Operand& x, int64_t shift, int axis);
@@ -137,32 +140,34 @@ enum class PadMode : uint8_t {
   kSymmetric,  ///< The array mirrored beyond its edge element, which is repeated.
   kWrap,       ///< The array, repeated periodically.
   kLinearRamp,  ///< A straight line from the edge element to `end_value`; floats only.
-  // Statistics of the whole axis, or of the `stat_length` elements nearest to the padded end. Results
-  // for integers are rounded.
+  // Statistics of the whole axis, or of the `stat_length` elements nearest to the padded end.
+  // Results for integers are rounded.
   kMaximum,
   kMinimum,
   kMean,
   kMedian
 };
 struct PadOptions {
-  std::optional<int64_t> stat_length = {};  ///< Elements that a statistic reads; none: the whole axis.
+  std::optional<int64_t> stat_length = {};  ///< Elements that a statistic reads; none: all.
   double end_value = 0;                     ///< Outermost value of kLinearRamp.
 };
 /// Pads by a rule, one width for each axis (jnp.pad).
 /// Errors: also TraceError if an axis without elements is padded.
 Array pad(const Operand& x, const std::vector<PadWidth>& widths, PadMode mode,
           const PadOptions& options = {});
-/// XLA's pad: adds low[i] and high[i] elements at the ends of axis i (a negative number removes) and
-/// interior[i] between neighbouring elements.
+/// XLA's pad: adds low[i] and high[i] elements at the ends of axis i (a negative number removes)
+/// and interior[i] between neighbouring elements.
 Array pad_general(const Operand& x, const Operand& value, const Dims& low, const Dims& high,
                   const Dims& interior);
 
-/// Elements start, start + step, … of the half-open range [start, stop) of one axis, as Array::slice.
+/// Elements start, start + step, … of the half-open range [start, stop) of one axis, as
+/// Array::slice.
 Array slice(const Operand& x, int axis, int64_t start, int64_t stop, int64_t step = 1);
-/// A slice of these sizes whose starts, one scalar for each axis, are known at run time only. They are
-/// clamped so that the slice lies within x.
+/// A slice of these sizes whose starts, one scalar for each axis, are known at run time only. They
+/// are clamped so that the slice lies within x.
 Array dynamic_slice(const Operand& x, const std::vector<Array>& starts, const Dims& sizes);
-/// `x` with `update` written at starts that are known at run time only, clamped so that it lies within x.
+/// `x` with `update` written at starts that are known at run time only, clamped so that it lies
+/// within x.
 Array dynamic_update_slice(const Operand& x, const Operand& update,
                            const std::vector<Array>& starts);
 
@@ -205,8 +210,9 @@ inline Range range(int64_t start, int64_t stop, int64_t step = 1) {  ///< One wi
 }
 
 /// One entry of Array::index: an integer (the axis is dropped), a range, all_of_axis, newaxis,
-/// ellipsis, or an array of integers. Several arrays broadcast together. As in NumPy, their axes stand
-/// where the first array does, or in front if other kinds of entries stand between arrays or integers.
+/// ellipsis, or an array of integers. Several arrays broadcast together. As in NumPy, their axes
+/// stand where the first array does, or in front if other kinds of entries stand between arrays or
+/// integers.
 class Index {
  public:
   enum class Kind : uint8_t { kInteger, kRange, kNewAxis, kEllipsis, kArray };

@@ -27,16 +27,16 @@ namespace sharding {
 class Mesh {
  public:
   /// `devices`: row-major over `shape`; they may belong to other processes (distributed.h).
-  /// Errors: TraceError if the counts differ, an extent is below 1, a name is empty or given twice, or a
-  /// device is null or given twice.
+  /// Errors: TraceError if the counts differ, an extent is below 1, a name is empty or given twice,
+  /// or a device is null or given twice.
   Mesh(std::vector<DevicePtr> devices, std::vector<int64_t> shape,
        std::vector<std::string> axis_names);
 
   const std::vector<DevicePtr>& devices() const { return of_->devices; }     ///< Row-major.
   const MeshShape& mesh_shape() const { return of_->shape; }                 ///< Extents and names.
   const std::vector<int64_t>& shape() const { return of_->shape.extents; }   ///< Extents by axis.
-  const std::vector<std::string>& axis_names() const { return of_->shape.names; }  ///< Names by axis.
-  int64_t size() const { return static_cast<int64_t>(of_->devices.size()); }  ///< Number of devices.
+  const std::vector<std::string>& axis_names() const { return of_->shape.names; }  ///< By axis.
+  int64_t size() const { return static_cast<int64_t>(of_->devices.size()); }  ///< Device count.
   /// The extent of the axis of that name. Errors: TraceError that lists the names.
   int64_t extent(std::string_view axis) const;
   /// True if names, extents and devices are the same.
@@ -92,8 +92,8 @@ class SingleDeviceSharding {
 /// An array cut over the devices of a mesh.
 class NamedSharding {
  public:
-  /// Errors: TraceError if the specification names an axis that the mesh lacks, or one twice; for an
-  /// unknown memory kind, with a list of the valid ones.
+  /// Errors: TraceError if the specification names an axis that the mesh lacks, or one twice; for
+  /// an unknown memory kind, with a list of the valid ones.
   NamedSharding(sharding::Mesh mesh, PartitionSpec spec, std::string_view memory_kind = "");
 
   const sharding::Mesh& mesh() const { return mesh_; }           ///< The mesh of devices.
@@ -122,7 +122,8 @@ class NamedSharding {
   MemoryKind kind_;
 };
 
-/// Any sharding; functions take this type. A MemoryKind converts to a SingleDeviceSharding of that kind.
+/// Any sharding; functions take this type. A MemoryKind converts to a SingleDeviceSharding of that
+/// kind.
 class Sharding {
  public:
   Sharding(SingleDeviceSharding sharding = {}) : of_(std::move(sharding)) {}  // NOLINT
@@ -138,7 +139,8 @@ class Sharding {
   const NamedSharding* named() const { return std::get_if<NamedSharding>(&of_); }
   /// The same placement in another memory. Errors: TraceError that lists the valid names.
   Sharding with_memory_kind(std::string_view memory_kind) const;
-  /// True if both place arrays of that rank alike: the same part on each device, in the same memory kind.
+  /// True if both place arrays of that rank alike: the same part on each device, in the same memory
+  /// kind.
   bool is_equivalent_to(const Sharding& other, int rank) const;
   friend bool operator==(const Sharding&, const Sharding&) = default;  ///< All.
 
@@ -148,14 +150,15 @@ class Sharding {
 /// "SingleDeviceSharding(pinned_host)", "NamedSharding(Mesh('x': 1), P('x'), device)".
 std::string to_string(const Sharding& sharding);
 
-/// Throws TraceError "[what] …" if an array of that type cannot have this sharding: the specification has
-/// more entries than the array has axes, or an extent is not divisible by the extents of its mesh axes;
-/// the message then gives the nearest sizes that are divisible.
+/// Throws TraceError "[what] …" if an array of that type cannot have this sharding: the
+/// specification has more entries than the array has axes, or an extent is not divisible by the
+/// extents of its mesh axes; the message then gives the nearest sizes that are divisible.
 void check_sharding(std::string_view what, const Sharding& sharding, const ArrayType& type);
 
-/// Shardings of the leaves of a tree: one for all leaves, or one for each path. A path names a leaf, a
-/// subtree ("1/moments"; it may have no leaves, as the state of plain SGD) or, if empty, the whole tree.
-/// The longest path that matches a leaf decides. A leaf that no path matches keeps its sharding.
+/// Shardings of the leaves of a tree: one for all leaves, or one for each path. A path names a
+/// leaf, a subtree ("1/moments"; it may have no leaves, as the state of plain SGD) or, if empty,
+/// the whole tree. The longest path that matches a leaf decides. A leaf that no path matches keeps
+/// its sharding.
 class ShardingsByPath {
  public:
   ShardingsByPath() = default;  ///< No path: every leaf keeps its sharding.
@@ -168,7 +171,8 @@ class ShardingsByPath {
   bool empty() const { return by_path_.empty(); }  ///< True if there is no path.
   /// The sharding of the leaf at `path`; null if no path matches.
   const Sharding* find(std::string_view path) const;
-  /// A path given here that is not among `part_paths`, the paths of a tree's parts; none if all are.
+  /// A path given here that is not among `part_paths`, the paths of a tree's parts; none if all
+  /// are.
   std::optional<std::string> unknown(const std::vector<std::string>& part_paths) const;
 
  private:

@@ -24,8 +24,8 @@ struct Shard {
 
 }  // namespace sharding
 
-/// The shards of a concrete array in this process, in the order of the mesh. An array on one device has
-/// one shard. Errors: TraceError for an array without data.
+/// The shards of a concrete array in this process, in the order of the mesh. An array on one device
+/// has one shard. Errors: TraceError for an array without data.
 std::vector<sharding::Shard> addressable_shards(const Array& x);
 
 /// The shape of each shard of an array of that shape. Errors: TraceError as check_sharding().
@@ -44,15 +44,16 @@ bool is_fully_replicated(const Array& x);  ///< True if its sharding is.
 
 /// Options of make_array_from_callback and make_array_from_fill.
 struct PartOptions {
-  /// Checks that devices which hold the same part have equal bytes, by digests of 16 bytes for each device.
+  /// Checks that devices which hold the same part have equal bytes, by digests of 16 bytes for each
+  /// device.
   /// This is a collective: all processes of the sharding make the call.
   bool check_same = false;
 };
 
-/// An array whose shards a function computes. `callback` is called once for each shard of this process, in
-/// the order of the mesh; it returns the elements of that part as an Array. Processes communicate only if
-/// `options` ask for a check. A part that already lies on its device is used without a copy.
-/// `dtype`: dtype of the parts; required in a process that has no shard.
+/// An array whose shards a function computes. `callback` is called once for each shard of this
+/// process, in the order of the mesh; it returns the elements of that part as an Array. Processes
+/// communicate only if `options` ask for a check. A part that already lies on its device is used
+/// without a copy. `dtype`: dtype of the parts; required in a process that has no shard.
 /// Errors: TraceError for a part of another shape or dtype; in all processes, if a check finds a
 /// difference; as check_sharding().
 Array make_array_from_callback(const Shape& shape, const Sharding& sharding,
@@ -71,13 +72,14 @@ Array make_array_from_process_local_bytes(const Sharding& sharding, const void* 
                                           DType data_dtype, const Shape& local,
                                           const std::optional<Shape>& shape, DType dtype,
                                           SourceLocation at);
-/// An array from the data that each process has. Along an axis that is cut between processes, `data` has
-/// the parts of this process, concatenated. `local`: the shape of `data`.
-/// `shape`: the shape of the whole array. By default, each extent is the local extent times the number of
-/// different parts that processes hold along that axis. With `shape`, an axis of `data` may have the whole
-/// extent; each shard then takes its part.
-/// Errors: TraceError if the size of `data` differs from `local`; if a local extent is neither that of the
-/// process's parts nor the whole; if processes hold unequal parts of an axis and no shape is given.
+/// An array from the data that each process has. Along an axis that is cut between processes,
+/// `data` has the parts of this process, concatenated. `local`: the shape of `data`. `shape`: the
+/// shape of the whole array. By default, each extent is the local extent times the number of
+/// different parts that processes hold along that axis. With `shape`, an axis of `data` may have
+/// the whole extent; each shard then takes its part.
+/// Errors: TraceError if the size of `data` differs from `local`; if a local extent is neither that
+/// of the process's parts nor the whole; if processes hold unequal parts of an axis and no shape is
+/// given.
 template <concepts::Scalar T>
 Array make_array_from_process_local_data(const Sharding& sharding, std::span<const T> data,
                                          const Shape& local,
@@ -95,10 +97,11 @@ requires(!std::same_as<T, bool>) Array make_array_from_process_local_data(
                                             at);
 }
 
-/// An array whose shards are `arrays`: one on each device of the sharding in this process, in any order, in
-/// the sharding's memory kind. No copy is made; the result shares their memory.
-/// Errors: TraceError for another number of arrays, for two on one device, for one on a device outside the
-/// sharding, and for one of another dtype, shape or memory kind. Each message gives expected and got.
+/// An array whose shards are `arrays`: one on each device of the sharding in this process, in any
+/// order, in the sharding's memory kind. No copy is made; the result shares their memory.
+/// Errors: TraceError for another number of arrays, for two on one device, for one on a device
+/// outside the sharding, and for one of another dtype, shape or memory kind. Each message gives
+/// expected and got.
 Array make_array_from_single_device_arrays(const Shape& shape, const Sharding& sharding,
                                            const std::vector<Array>& arrays, STOW_AT);
 

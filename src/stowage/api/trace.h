@@ -23,8 +23,8 @@ class Sharding;
 class MeshPrograms;  // api/mesh_program.h
 class Trace;
 
-/// The parts, in this process, of an array over several devices. ArrayImpl::sharding, a NamedSharding,
-/// says how the array is cut.
+/// The parts, in this process, of an array over several devices. ArrayImpl::sharding, a
+/// NamedSharding, says how the array is cut.
 struct Shards {
   struct Part {
     int64_t position = 0;  ///< Position of the device in the mesh.
@@ -35,14 +35,15 @@ struct Shards {
 
 /// The data of a concrete array. Handles that differ only in whether their dtype is weak share it.
 struct Storage {
-  // Bytes on a device; or, without a buffer, a few bytes in the host, copied to a device when needed.
+  // Bytes on a device; or, without a buffer, a few bytes in the host, copied to a device when
+  // needed.
   DeviceBufferPtr buffer;
   std::vector<std::byte> literal;
-  std::string donated;  ///< The program that took the buffer and the place of the call; empty: not donated.
+  std::string donated;  ///< The program that took the buffer, and where; empty: not donated.
   /// Shards of an array over several devices or on devices of other processes; such an array has no
   /// `buffer`. Null for any other array.
   std::shared_ptr<const Shards> shards = {};
-  bool shares_buffer = false;  ///< True if another array may hold its buffers: it cannot be donated.
+  bool shares_buffer = false;  ///< True if another array may hold its buffers: never donated.
 };
 
 /// The content of an Array, shared by its copies.
@@ -65,8 +66,8 @@ struct ArrayImpl {
 /// inputs after the declared ones, in the order of first use.
 class Trace : public std::enable_shared_from_this<Trace> {
  public:
-  /// `what`: the transform, for errors: "jit(step)". `bakes_literals`: literals become constants of the
-  /// graph instead of captured inputs. A nested trace takes the value of its outermost trace.
+  /// `what`: the transform, for errors: "jit(step)". `bakes_literals`: literals become constants of
+  /// the graph instead of captured inputs. A nested trace takes the value of its outermost trace.
   Trace(std::string what, bool bakes_literals) : what(std::move(what)), bakes(bakes_literals) {}
 
   /// Adds a declared input and returns it.
@@ -79,9 +80,9 @@ class Trace : public std::enable_shared_from_this<Trace> {
   /// Adds a constant of rank 0 or a few elements, with these bytes.
   ValueId constant(const ArrayType& type, std::vector<std::byte> data);
 
-  /// The token that the next effect (debug_print) reads: an array without elements. Each effect returns
-  /// a new token for the next one, which keeps the effects in order. For the first effect of a trace it
-  /// captures the token of the enclosing trace; the outermost trace makes one.
+  /// The token that the next effect (debug_print) reads: an array without elements. Each effect
+  /// returns a new token for the next one, which keeps the effects in order. For the first effect
+  /// of a trace it captures the token of the enclosing trace; the outermost trace makes one.
   Array effect_token();
   /// The token that the last effect recorded here returned; empty if there was none.
   Array last_effect;
@@ -156,44 +157,46 @@ class ActiveTrace {
   SourceLocation site_before_;
 };
 
-/// Appends a node to the current trace and returns its results. Outside any trace, runs the op at once;
-/// if an operand is abstract, the results are abstract and nothing runs.
+/// Appends a node to the current trace and returns its results. Outside any trace, runs the op at
+/// once; if an operand is abstract, the results are abstract and nothing runs.
 /// Errors: TraceError of the op's type rule, with the place.
 std::vector<Array> record(OpKind op, Params params, std::span<const Array> operands,
                           std::vector<GraphPtr> graphs = {});
 /// record() for an op with one result.
 Array record1(OpKind op, Params params, std::initializer_list<Array> operands);
 
-/// Inside a trace, calls `body`, which records operations and returns their results. Outside any trace,
-/// records them in a new trace, runs it as one program and returns its results.
+/// Inside a trace, calls `body`, which records operations and returns their results. Outside any
+/// trace, records them in a new trace, runs it as one program and returns its results.
 std::vector<Array> traced_or_run(const char* what, const std::function<std::vector<Array>()>& body);
 
-/// A finished nested trace: its graph, and the arrays of the surrounding traces that it captured, in the
-/// order of the inputs that stand for them.
+/// A finished nested trace: its graph, and the arrays of the surrounding traces that it captured,
+/// in the order of the inputs that stand for them.
 struct Nested {
   Graph graph;
   std::vector<Array> captures;
-  /// True if a node in it has an effect. The graph then has the token of the last effect as an additional
-  /// last output, and captures the token of the enclosing trace.
+  /// True if a node in it has an effect. The graph then has the token of the last effect as an
+  /// additional last output, and captures the token of the enclosing trace.
   bool has_effects = false;
 };
-/// Calls `body` in a new trace with inputs of these types and names; `body` returns the outputs. Inputs of
-/// the graph: the declared ones, with the captures before declared input number `captures_at` (0: first).
-/// `what`: the transform, for errors.
+/// Calls `body` in a new trace with inputs of these types and names; `body` returns the outputs.
+/// Inputs of the graph: the declared ones, with the captures before declared input number
+/// `captures_at` (0: first). `what`: the transform, for errors.
 Nested trace_nested(const std::string& what, std::span<const ArrayType> inputs,
                     std::span<const std::string> names, size_t captures_at,
                     const std::function<std::vector<Array>(std::span<const Array>)>& body);
 
-/// Makes a nested graph without effects capture the effect token and return it as an additional output.
+/// Makes a nested graph without effects capture the effect token and return it as an additional
+/// output.
 void pass_effects(Nested& nested);
-/// Turns the effect token of a loop's body into a carry after its `n_carries` carries. Inputs of the
-/// body: captures, carries, slices. Returns the token that is the initial value of that carry.
+/// Turns the effect token of a loop's body into a carry after its `n_carries` carries. Inputs of
+/// the body: captures, carries, slices. Returns the token that is the initial value of that carry.
 Array carry_effects(Nested& nested, size_t n_carries);
-/// Takes the results of a node with effects. Makes result `at`, the token, the last effect of the current
-/// trace, and returns the remaining results.
+/// Takes the results of a node with effects. Makes result `at`, the token, the last effect of the
+/// current trace, and returns the remaining results.
 std::vector<Array> take_effects(std::vector<Array> results, size_t at);
 
-/// Appends the nodes of `graph` to the current trace, with `inputs` as its inputs; returns its outputs.
+/// Appends the nodes of `graph` to the current trace, with `inputs` as its inputs; returns its
+/// outputs.
 std::vector<Array> inline_graph(const Graph& graph, std::span<const Array> inputs);
 
 /// A concrete array whose data are a buffer.

@@ -11,8 +11,8 @@
 namespace stow {
 
 /// The batch axis of the leaves of one tree: one int for all leaves (a negative one counts from the
-/// end), std::nullopt if the leaves are the same for all examples, or axes by path:
-/// {{"w", 0}, {"b", std::nullopt}}. A path stands for the leaves at it and below; "" stands for all. The
+/// end), std::nullopt if the leaves are the same for all examples, or axes by path: {{"w", 0},
+/// {"b", std::nullopt}}. A path stands for the leaves at it and below; "" stands for all. The
 /// longest path that matches a leaf decides.
 class TreeAxes {
  public:
@@ -27,8 +27,8 @@ class TreeAxes {
   std::vector<std::pair<std::string, Axis>> by_path_;
 };
 
-/// The batch axes of the arguments or of the result: one TreeAxes for all, or a list with one TreeAxes
-/// for each argument (for the result: for each element of the tuple, pair or vector).
+/// The batch axes of the arguments or of the result: one TreeAxes for all, or a list with one
+/// TreeAxes for each argument (for the result: for each element of the tuple, pair or vector).
 class VmapAxes {
  public:
   VmapAxes(int axis) : all_(TreeAxes(axis)) {}             // NOLINT: converts by design
@@ -36,7 +36,7 @@ class VmapAxes {
   VmapAxes(TreeAxes axes) : all_(std::move(axes)) {}       // NOLINT: converts by design
   VmapAxes(std::initializer_list<TreeAxes> each) : each_(each) {}
   const std::optional<TreeAxes>& all() const { return all_; }  ///< None if given as a list.
-  const std::vector<TreeAxes>& each() const { return each_; }  ///< By argument; empty if one for all.
+  const std::vector<TreeAxes>& each() const { return each_; }  ///< By argument, if given as a list.
 
  private:
   std::optional<TreeAxes> all_;
@@ -57,16 +57,17 @@ struct VmapResult {
 VmapResult run_vmap(const VmapRequest& request, const TreeRef& arguments,
                     const LeafFunction& function);
 
-/// Returns a function over a batch: example i of its result is `function` of example i of its arguments.
-/// Shapes:  `in_axes` gives the batch axis of each leaf; `function` sees the leaves without it. Leaves
-///          without a batch axis, and captured arrays, are the same for all examples. `out_axes` gives
-///          the place of the batch axis in each result.
-/// It nests, and composes with every other transform on either side. Names, checkpoints and the rules of
-/// custom_vjp are preserved. A batch of random keys gives the bits that each key gives alone.
-/// `axis_size` is needed only if no leaf has a batch axis.
-/// Errors:  TraceError naming the leaves whose batch sizes differ, or whose axis does not exist; for
-///          axes of an argument, result or path that does not exist; for a result that differs between
-///          examples although its out_axes is none.
+/// Returns a function over a batch: example i of its result is `function` of example i of its
+/// arguments.
+/// Shapes:  `in_axes` gives the batch axis of each leaf; `function` sees the leaves without it.
+///          Leaves without a batch axis, and captured arrays, are the same for all examples.
+///          `out_axes` gives the place of the batch axis in each result.
+/// It nests, and composes with every other transform on either side. Names, checkpoints and the
+/// rules of custom_vjp are preserved. A batch of random keys gives the bits that each key gives
+/// alone. `axis_size` is needed only if no leaf has a batch axis.
+/// Errors:  TraceError naming the leaves whose batch sizes differ, or whose axis does not exist;
+///          for axes of an argument, result or path that does not exist; for a result that differs
+///          between examples although its out_axes is none.
 /// Source:  JAX's jax.vmap.
 template <typename F>
 auto vmap(F function, VmapAxes in_axes = 0, VmapAxes out_axes = 0, int64_t axis_size = -1,

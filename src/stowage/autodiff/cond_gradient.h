@@ -10,16 +10,16 @@
 
 namespace stow {
 
-/// The forward and the backward cond of a differentiated cond. The backward cond has as backward-only
-/// operands a cotangent for each of `active_results` (numbers of results), and returns the cotangents
-/// of `active_operands` (numbers of operands; operand 0 is the index).
+/// The forward and the backward cond of a differentiated cond. The backward cond has as
+/// backward-only operands a cotangent for each of `active_results` (numbers of results), and
+/// returns the cotangents of `active_operands` (numbers of operands; operand 0 is the index).
 struct CondGradient {
   SplitCond split;
   std::vector<int> active_operands, active_results;
 };
 
-/// Differentiates a cond. `outer`: activity of the values of the graph that holds the cond. `on_device`:
-/// as in ReverseSpec.
+/// Differentiates a cond. `outer`: activity of the values of the graph that holds the cond.
+/// `on_device`: as in ReverseSpec.
 CondGradient differentiate_cond(const Node& cond, const Activity& outer, bool on_device);
 
 }  // namespace stow

@@ -9,17 +9,17 @@
 
 namespace stow {
 
-/// The graph with every checkpoint node replaced by its body. The body's nodes belong to a new region
-/// with the checkpoint's policy; regions nest as the checkpoints did. Nested graphs, such as bodies of
-/// scans, are unchanged.
+/// The graph with every checkpoint node replaced by its body. The body's nodes belong to a new
+/// region with the checkpoint's policy; regions nest as the checkpoints did. Nested graphs, such as
+/// bodies of scans, are unchanged.
 Graph flatten_checkpoints(const Graph& graph);
 /// The same, in nested graphs too, and with every custom_vjp node replaced by its function. Called
 /// when nothing remains to be differentiated.
 Graph flatten_all(const Graph& graph);
 
-/// Appends the nodes of `from` to `to`, with `inputs` in place of the inputs of `from`. Checkpoint nodes
-/// become regions within `parent`. Returns the images of the outputs. Every appended node gets
-/// Node::backward = `backward`; backward nodes get no region.
+/// Appends the nodes of `from` to `to`, with `inputs` in place of the inputs of `from`. Checkpoint
+/// nodes become regions within `parent`. Returns the images of the outputs. Every appended node
+/// gets Node::backward = `backward`; backward nodes get no region.
 std::vector<ValueId> inline_flat(const Graph& from, std::span<const ValueId> inputs, Graph& to,
                                  RegionId parent, bool backward);
 

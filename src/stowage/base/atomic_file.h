@@ -24,8 +24,8 @@ class FileDescriptor {
   }
   ~FileDescriptor();
   int get() const { return fd_; }
-  /// Closes the descriptor now. Returns false, with errno set, if that fails. get() is -1 afterwards in
-  /// either case.
+  /// Closes the descriptor now. Returns false, with errno set, if that fails. get() is -1
+  /// afterwards in either case.
   bool close();
 
  private:
@@ -33,10 +33,10 @@ class FileDescriptor {
 };
 
 /// Writes to a temporary file that commit() renames to its final name. Until then, and after any
-/// failure, a file that already existed at PATH is unchanged. The destructor removes a temporary file
-/// that was not committed. Its name, PATH.<digits and '-'>.tmp, is unique; it lies in the same folder,
-/// after symbolic links are followed. A PATH that is no regular file, such as a device or a pipe, is
-/// written to directly.
+/// failure, a file that already existed at PATH is unchanged. The destructor removes a temporary
+/// file that was not committed. Its name, PATH.<digits and '-'>.tmp, is unique; it lies in the same
+/// folder, after symbolic links are followed. A PATH that is no regular file, such as a device or a
+/// pipe, is written to directly.
 class AtomicFile {
  public:
   /// Opens a file to be written at `path`. Errors: the folder is missing or cannot be written to.
@@ -47,8 +47,8 @@ class AtomicFile {
 
   /// Appends the bytes. Errors: a full disk, a size limit.
   Result<void> write(std::span<const std::byte> bytes);
-  /// Syncs the file, renames it and syncs the folder. `path`: another final name in the same folder;
-  /// empty: the path given to create(). Errors: the system's.
+  /// Syncs the file, renames it and syncs the folder. `path`: another final name in the same
+  /// folder; empty: the path given to create(). Errors: the system's.
   Result<void> commit(const std::string& path = "");
   /// True if PATH is no regular file and is written to directly.
   bool in_place() const { return temporary_.empty(); }

@@ -143,6 +143,7 @@ class ValueMap {
  public:
   explicit ValueMap(const Graph& from) : to_(from.n_values()) {}
   void set(ValueId from, ValueId to) { to_[from.index()] = to; }
+  /// True if the value has an image.
   bool has(ValueId from) const { return to_[from.index()].valid(); }
   ValueId operator[](ValueId from) const {
     STOW_CHECK(has(from), "value %{} has no image", from.value);

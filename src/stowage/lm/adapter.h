@@ -20,20 +20,20 @@
 
 namespace stow::lm {
 
-/// An opened PEFT folder. The names, shapes and dtypes of its tensors are checked; their data are not
-/// read yet.
+/// An opened PEFT folder. The names, shapes and dtypes of its tensors are checked; their data are
+/// not read yet.
 struct AdapterFiles {
   std::string path;
   PeftConfig peft;
   PeftPlan plan;
   std::shared_ptr<const SafetensorsFile> tensors;
 
-  /// Opens a folder of adapter_config.json and adapter_model.safetensors.
-  /// If PEFT stored weights of the embedding or the head beside the adapter, they must equal those of
-  /// `base`; a null `base` skips the comparison.
-  /// Errors: "PATH: KEY: reason" for damaged files, for all that PeftConfig::load and plan_targets refuse,
-  ///         for tensors that are missing, surplus, misshaped or no floats, and for a folder with pickles
-  ///         only.
+  /// Opens a folder of adapter_config.json and adapter_model.safetensors. If PEFT stored weights of
+  /// the embedding or the head beside the adapter, they must equal those of `base`; a null `base`
+  /// skips the comparison.
+  /// Errors: "PATH: KEY: reason" for damaged files, for all that PeftConfig::load and plan_targets
+  ///         refuse, for tensors that are missing, surplus, misshaped or no floats, and for a
+  ///         folder with pickles only.
   static Result<AdapterFiles> open(const std::string& path, const HfConfig& config,
                                    const WeightSource* base);
   const nn::LoraConfig& lora() const { return plan.lora; }
@@ -47,14 +47,14 @@ struct Adapter {
   nn::Lora arrays;                       ///< f32.
   std::vector<DeviceBufferPtr> buffers;  ///< One a leaf of `arrays`.
 };
-/// Reads a slice of one leaf of types() into a buffer of the slice's size, row-major. `leaf`: its path,
-/// "layers/wq/a". `type`: type of the whole leaf, f32 or bf16. Needs 1 MiB beside the buffer.
+/// Reads a slice of one leaf of types() into a buffer of the slice's size, row-major. `leaf`: its
+/// path, "layers/wq/a". `type`: type of the whole leaf, f32 or bf16. Needs 1 MiB beside the buffer.
 /// Errors: the system's; DiskError.
 Result<void> read_adapter_slice(const AdapterFiles& files, const HfConfig& config,
                                 const std::string& leaf, const ArrayType& type,
                                 const TensorSlice& slice, DeviceBuffer& buffer);
-/// Reads the arrays of an adapter to `device`, by default the default device. Layers are stacked; each is
-/// padded with zeros to the greatest rank.
+/// Reads the arrays of an adapter to `device`, by default the default device. Layers are stacked;
+/// each is padded with zeros to the greatest rank.
 /// Errors: the system's; CapacityError.
 Result<Adapter> load_adapter(const AdapterFiles& files, const HfConfig& config,
                              DevicePtr device = {});
@@ -68,8 +68,8 @@ struct AdapterExport {
 PeftConfig peft_config(const nn::LoraConfig& lora, const HfConfig& config,
                        const AdapterExport& options = {});
 /// Writes adapter_config.json and adapter_model.safetensors into a folder, which it makes if it is
-/// missing. The tensors are exactly those that PEFT expects. `arrays`: concrete, f32, with the shapes of
-/// `lora`. Errors: the system's; an adapter without a targeted matrix.
+/// missing. The tensors are exactly those that PEFT expects. `arrays`: concrete, f32, with the
+/// shapes of `lora`. Errors: the system's; an adapter without a targeted matrix.
 Result<void> save_adapter(const nn::Lora& arrays, const nn::LoraConfig& lora,
                           const HfConfig& config, const std::string& folder,
                           const AdapterExport& options = {});

@@ -135,6 +135,7 @@ class Adapters {
   /// shapes than the state's configuration says, or that are not finite.
   Result<void> insert(int slot, const SlotState& state);
 
+  /// True if the slot holds an adapter; false for slot 0, the base.
   bool contains(int slot) const;
   /// Rows whose gradients are summed, and steps done, of an adapter that is there.
   int64_t examples(int slot) const { return slots_.at(static_cast<size_t>(slot)).examples; }

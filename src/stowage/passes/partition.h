@@ -15,7 +15,7 @@
 namespace stow {
 
 struct Partitioned {
-  Graph graph;                               ///< Program of one position; its types are those of parts.
+  Graph graph;                               ///< Program of one position, over parts.
   std::vector<AxisSharding> out;             ///< How the outputs lie.
   std::vector<ShardingNote> notes;           ///< The largest first.
   std::vector<CollectiveCount> collectives;  ///< By op; only ops that occur.

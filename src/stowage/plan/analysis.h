@@ -36,8 +36,8 @@ struct PeakOwner {
 
 struct MemoryAnalysis {
   std::array<KindAnalysis, kNumMemoryKinds> kinds;
-  /// The most device bytes that moves in flight (started, not yet awaited) read or write at one time:
-  /// an upper bound of the memory that overlap costs.
+  /// The most device bytes that moves in flight (started, not yet awaited) read or write at one
+  /// time: an upper bound of the memory that overlap costs.
   int64_t under_way_bytes = 0;
   /// Bytes of values that stay on the device although they were to be sent to another memory and
   /// fetched back: there is room, and the program would wait for their moves

@@ -1,5 +1,5 @@
-// Target: the interface of a backend: scratch, alignment, kernels, copies and rates of a kind of device.
-// Not a device; a device has a target and adds memory of its own.
+// Target: the interface of a backend: scratch, alignment, kernels, copies and rates of a kind of
+// device. Not a device; a device has a target and adds memory of its own.
 #pragma once
 
 #include <fmt/format.h>
@@ -22,12 +22,11 @@ enum class StreamTiming : uint8_t;  // runtime/streams.h
 class BoundKernel {
  public:
   virtual ~BoundKernel() = default;
-  /// Runs the kernel; its work is done on return. `inputs`, `outputs`: addresses of the operands' first
-  /// elements, in the order of the kernel's views. `scratch`: Target::scratch_bytes() bytes at
-  /// Target::alignment_bytes().
-  /// An output may have an input's address: an elementwise result over an operand of the same width and
-  /// strides, and each result of a sort, except the first, over its operand. If two outputs have one
-  /// address, only the later one is written.
+  /// Runs the kernel; its work is done on return. `inputs`, `outputs`: addresses of the operands'
+  /// first elements, in the order of the kernel's views. `scratch`: Target::scratch_bytes() bytes
+  /// at Target::alignment_bytes(). An output may have an input's address: an elementwise result
+  /// over an operand of the same width and strides, and each result of a sort, except the first,
+  /// over its operand. If two outputs have one address, only the later one is written.
   virtual void run(std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs,
                    void* scratch) const = 0;
 };
@@ -52,8 +51,8 @@ class Target {
   virtual bool fuses() const { return true; }
   /// True if the host can address device memory. It can always address pinned host memory.
   virtual bool has_host_memory() const { return true; }
-  /// True if a program submits kernels to the device's compute stream without waiting; it waits when the
-  /// host or a move needs their results. False: kernels run on the calling thread.
+  /// True if a program submits kernels to the device's compute stream without waiting; it waits
+  /// when the host or a move needs their results. False: kernels run on the calling thread.
   virtual bool submits_kernels() const { return false; }
   /// When the streams of its devices run what is submitted to them; kBeside except in tests.
   virtual StreamTiming stream_timing() const;
@@ -62,16 +61,17 @@ class Target {
   virtual int64_t scratch_bytes(const ir::Kernel& kernel) const = 0;
   /// Makes a kernel ready to run.
   virtual std::unique_ptr<BoundKernel> bind(const ir::Kernel& kernel) const = 0;
-  /// Copies a strided array within or between device memory and host memory. The two do not overlap,
-  /// unless they are the same. `threads`: 1 on a stream, else threads().
+  /// Copies a strided array within or between device memory and host memory. The two do not
+  /// overlap, unless they are the same. `threads`: 1 on a stream, else threads().
   virtual void copy(const TensorView& from, const TensorView& to, int threads) const = 0;
 
   /// The instruction set to which the environment (STOW_ISA) limits it; empty if there is no limit.
   virtual std::string instruction_set() const = 0;
-  /// FLOP/s of the best of a few products of square matrices of `dtype`, measured now in about 0.1 s.
+  /// FLOP/s of the best of a few products of square matrices of `dtype`, measured now in about 0.1
+  /// s.
   virtual double product_rate(DType dtype) const = 0;
-  /// Bytes/s of a[i] = b[i] + s c[i] over arrays larger than any cache, measured now; the bytes of all
-  /// three arrays count.
+  /// Bytes/s of a[i] = b[i] + s c[i] over arrays larger than any cache, measured now; the bytes of
+  /// all three arrays count.
   /// Source: McCalpin's STREAM.
   virtual double triad_rate() const = 0;
 
@@ -88,7 +88,8 @@ ir::KernelTarget kernel_target(const Target& target);
 /// The CPU with this many threads (0: one for each core). The first call reads STOW_ISA from the
 /// environment. Errors: TraceError if STOW_ISA names no known instruction set.
 TargetPtr cpu_target(int threads);
-/// The instruction set that the CPU's kernels use, and what limits them to it: "AVX2 (STOW_ISA=avx2)".
+/// The instruction set that the CPU's kernels use, and what limits them to it: "AVX2
+/// (STOW_ISA=avx2)".
 std::string cpu_instruction_set();
 /// Limits the CPU's kernels to the instruction set of STOW_ISA. Errors: an unknown name.
 Result<void> check_instruction_set();

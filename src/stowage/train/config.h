@@ -148,8 +148,8 @@ const std::vector<std::string>& compute_dtypes();
 
 /// The values of `memory.policy`: "auto" and the policies by name.
 const std::vector<std::string>& memory_policies();
-/// The values of `runtime.platform`, `runtime.reduce`, `memory.activations`, and of the other keys of
-/// `memory` that name a memory kind.
+/// The values of `runtime.platform`, `runtime.reduce`, `memory.activations`, and of the other keys
+/// of `memory` that name a memory kind.
 const std::vector<std::string>& platforms();
 const std::vector<std::string>& reduce_orders();
 const std::vector<std::string>& activation_places();

@@ -12,8 +12,8 @@
 namespace stow {
 
 /// Remembers which placements exceed a virtual device's budget, to skip those that need as much.
-/// Placements that differ only in which off-device memory (pinned host or disk) holds an array need the
-/// same bytes of a virtual device.
+/// Placements that differ only in which off-device memory (pinned host or disk) holds an array need
+/// the same bytes of a virtual device.
 class TooMuch {
  public:
   TooMuch(const TrainConfig& config, const Budgets& budgets) : config_(config), budgets_(budgets) {}
@@ -43,18 +43,19 @@ class TooMuch {
   std::map<Form, int64_t> forms_;
 };
 
-/// The first memory kind, from number `first` on, of which a plan needs more than the budget; none if
-/// there is none.
+/// The first memory kind, from number `first` on, of which a plan needs more than the budget; none
+/// if there is none.
 std::optional<MemoryKind> first_over(const TrainConfig& config, const BytesByKind& peak_bytes,
                                      const Budgets& budgets, size_t first = 0);
 /// A text that names the budgets that a plan exceeds; empty if it fits.
 std::string over_budgets(const TrainConfig& config, const JobPlan& plan, const Budgets& budgets);
-/// Bytes of the training state, scalars not counted, and of the frozen weights, in the memory where a
-/// placement has them. Every plan of the placement needs at least these.
+/// Bytes of the training state, scalars not counted, and of the frozen weights, in the memory where
+/// a placement has them. Every plan of the placement needs at least these.
 BytesByKind state_bytes(const Job& job, const Placement& p);
 /// True if the budgets of pinned host memory and disk have room for state_bytes().
 bool has_room_for_state(const Job& job, const Placement& p, const Budgets& budgets);
-/// The plan of the same placement with moves ahead, if anything moves and that plan fits; else `plan`.
+/// The plan of the same placement with moves ahead, if anything moves and that plan fits; else
+/// `plan`.
 JobPlan with_moves_ahead(const Job& job, JobPlan plan, const Budgets& budgets);
 
 }  // namespace stow

@@ -31,10 +31,10 @@ optim::Mask muon_matrices();
 /// The values that `optimizer.name` may have.
 const std::vector<std::string>& optimizer_names();
 
-/// Makes the optimizer of a configuration. The schedule is a linear warm-up, then a cosine decay to a
-/// tenth of `lr`, or, if `schedule` is "constant", `lr`. It is evaluated at count + 1, so that the first
-/// step has a rate above 0. `freeze` lists patterns of paths in the model, separated by commas, as
-/// optim::Mask takes them.
+/// Makes the optimizer of a configuration. The schedule is a linear warm-up, then a cosine decay to
+/// a tenth of `lr`, or, if `schedule` is "constant", `lr`. It is evaluated at count + 1, so that
+/// the first step has a rate above 0. `freeze` lists patterns of paths in the model, separated by
+/// commas, as optim::Mask takes them.
 Optimizer optimizer_of(const TrainConfig::Optimizer& config);
 
 }  // namespace stow

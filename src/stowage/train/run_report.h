@@ -46,8 +46,8 @@ struct RunEnd {
   std::string checkpoint;  ///< Path of the last checkpoint; "" for none.
 };
 
-/// The arguments of the constructor must outlive the report. Functions marked "All processes call it" run
-/// collectives: every process of the run calls them at the same point.
+/// The arguments of the constructor must outlive the report. Functions marked "All processes call
+/// it" run collectives: every process of the run calls them at the same point.
 class RunReport {
  public:
   RunReport(const Job& job, const JobPlan& plan, const Budgets& budgets, const RunOptions& options,
@@ -72,8 +72,9 @@ class RunReport {
 
   /// The observer for step `step`, counted from 0; null if the step is not traced.
   RunObserver* observer(int64_t step) { return is_traced(step) ? &recorder_ : nullptr; }
-  /// Called after each step. If the step is traced, simulates it with the measured kernel times; after
-  /// the first traced step, writes the trace file. `step`: counted from 0. `shape`: as in StepFigures.
+  /// Called after each step. If the step is traced, simulates it with the measured kernel times;
+  /// after the first traced step, writes the trace file. `step`: counted from 0. `shape`: as in
+  /// StepFigures.
   /// Errors: "PATH: reason" of the trace file.
   Result<void> end_of_step(int64_t step, size_t shape);
   /// Records a step's figures, and writes them as a JSON line. Errors: of that file.

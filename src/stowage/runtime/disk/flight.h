@@ -1,5 +1,5 @@
-// Flight: pieces in flight between a disk and memory, with retries after short or interrupted transfers.
-// It does not cut windows into pieces; disk/window.h does.
+// Flight: pieces in flight between a disk and memory, with retries after short or interrupted
+// transfers. It does not cut windows into pieces; disk/window.h does.
 #pragma once
 
 #include <array>
@@ -10,19 +10,20 @@
 
 namespace stow {
 
-/// A queue of pieces, which are awaited in the order in which they began. The destructor waits for all
-/// pieces in flight, so that their memory may be freed afterwards.
+/// A queue of pieces, which are awaited in the order in which they began. The destructor waits for
+/// all pieces in flight, so that their memory may be freed afterwards.
 class Flight {
  public:
-  /// `faults`: injected faults for tests; null: none. `folder`: names the disk in errors. `block_bytes`:
-  /// the disk's block; the rest of a short transfer begins at a multiple of it.
+  /// `faults`: injected faults for tests; null: none. `folder`: names the disk in errors.
+  /// `block_bytes`: the disk's block; the rest of a short transfer begins at a multiple of it.
   Flight(DiskQueue& queue, DiskFaults* faults, const std::string& folder, int64_t block_bytes)
       : queue_(queue), faults_(faults), folder_(folder), block_bytes_(block_bytes) {}
   ~Flight();
   Flight(const Flight&) = delete;
   Flight& operator=(const Flight&) = delete;
 
-  static constexpr int kMost = DiskQueue::kDepth - 1;  ///< Most pieces in flight, move_now()'s not counted.
+  /// Most pieces in flight; that of move_now() is not counted.
+  static constexpr int kMost = DiskQueue::kDepth - 1;
 
   int count() const { return static_cast<int>(begun_ - ended_); }  ///< Pieces in flight.
   /// Begins a piece; fewer than kMost must be in flight.

@@ -24,13 +24,15 @@ struct Simulation {
   double step_s = 0;  ///< Time of a step.
   /// Time that the compute stream waited for transfers and collectives: step_s minus its busy time.
   double exposed_s = 0;
-  /// Busy time of the busiest stream if each ran alone on the device: no order of the same work is faster.
+  /// Busy time of the busiest stream if each ran alone on the device: no order of the same work is
+  /// faster.
   double bound_s = 0;
   std::array<StreamUse, kNumStreams> streams;
   /// True if the schedule alone decides what runs. False: the longest alternative of a branch, and
   /// SimulateOptions::open_iterations of a loop with a dynamic trip count, were simulated.
   bool every_run = true;
-  /// False if a loop reached no steady state within max_walked; its last iterations were extrapolated.
+  /// False if a loop reached no steady state within max_walked; its last iterations were
+  /// extrapolated.
   bool exact = true;
   int64_t walked = 0;  ///< Instructions that were simulated one by one.
   std::vector<RunEvent> events;  ///< The first max_events events, in order of issue.
@@ -41,21 +43,23 @@ struct Simulation {
 
 struct SimulateOptions {
   int64_t max_events = 0;       ///< Events to keep; loops are walked iteration by iteration for them.
-  int64_t open_iterations = 1;  ///< Iterations of a loop whose trip count is known at run time only.
+  int64_t open_iterations = 1;  ///< Iterations of a loop with a dynamic trip count.
   bool skips = true;  ///< True if a loop's steady state is multiplied out instead of walked.
-  int64_t max_walked = 20'000'000;  ///< Instructions after which loops are extrapolated (see `exact`).
-  /// Returns the measured seconds of a kernel's run number `run`, counted from 0; below 0: not known, use
-  /// the description. Null: no measurements. With it, loops are walked iteration by iteration.
+  int64_t max_walked = 20'000'000;  ///< Instructions after which loops are extrapolated.
+  /// Returns the measured seconds of a kernel's run number `run`, counted from 0; below 0: not
+  /// known, use the description. Null: no measurements. With it, loops are walked iteration by
+  /// iteration.
   std::function<double(const Kernel&, int64_t run)> measured_s;
 };
 
-/// Simulates the schedule as the program runner runs it. The compute stream runs its kernels in order.
-/// A whole move or collective (MovePhase::kWhole) runs on its stream while compute waits. A start begins
-/// after compute has reached it, the link's latency has passed and its stream has finished earlier work.
-/// Compute goes on; at the done it waits for the oldest start of that number. Starts without a done end
-/// before the step does. While transfers run, kernels are slower by the description's `slows_compute`.
-/// Time is counted in whole ticks of a picosecond (longer if a step takes weeks), so that the steady
-/// state of a loop is found exactly: the result is the same with and without `skips`.
+/// Simulates the schedule as the program runner runs it. The compute stream runs its kernels in
+/// order. A whole move or collective (MovePhase::kWhole) runs on its stream while compute waits. A
+/// start begins after compute has reached it, the link's latency has passed and its stream has
+/// finished earlier work. Compute goes on; at the done it waits for the oldest start of that
+/// number. Starts without a done end before the step does. While transfers run, kernels are slower
+/// by the description's `slows_compute`. Time is counted in whole ticks of a picosecond (longer if
+/// a step takes weeks), so that the steady state of a loop is found exactly: the result is the same
+/// with and without `skips`.
 Simulation simulate(const Schedule& schedule, const DeviceDescription& description,
                     const SimulateOptions& options = {});
 

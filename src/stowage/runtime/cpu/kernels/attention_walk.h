@@ -1,4 +1,5 @@
-// The loops of attention's backward pass over blocks of keys and of queries, for every instruction set.
+// The loops of attention's backward pass over blocks of keys and of queries, for every instruction
+// set.
 // Not the products: `Task`, which derives from BackwardWalk, has those.
 #pragma once
 
@@ -10,24 +11,24 @@
 
 namespace stow::cpu {
 
-/// `Task` packs the current block of keys (pack_keys) and of queries (pack_queries), computes delta of
-/// the queries (make_delta), adds what the pair of blocks gives to the sums (meet), and writes the sums
-/// (write_keys, write_dq). dk and dv are summed over (head of the group, block of queries), dq over
-/// blocks of keys; the order is the same for every AttentionPart. Packed keys lie in panels of kWidth.
-/// "Seen": a query sees a key if the causal rule or the intervals allow it.
+/// `Task` packs the current block of keys (pack_keys) and of queries (pack_queries), computes delta
+/// of the queries (make_delta), adds what the pair of blocks gives to the sums (meet), and writes
+/// the sums (write_keys, write_dq). dk and dv are summed over (head of the group, block of
+/// queries), dq over blocks of keys; the order is the same for every AttentionPart. Packed keys lie
+/// in panels of kWidth. "Seen": a query sees a key if the causal rule or the intervals allow it.
 template <class Task, class Buffers, int64_t kWidth>
 class BackwardWalk {
  public:
-  /// Runs task `task` of a part. `next`: the task that this thread runs next, or -1; its first data are
-  /// prefetched.
+  /// Runs task `task` of a part. `next`: the task that this thread runs next, or -1; its first data
+  /// are prefetched.
   static void run(const AttentionBackwardArgs& args, AttentionPart part, void* workspace,
                   int64_t task, int64_t next) {
     const AttentionBackwardPlan& plan = args.plan;
     const auto run = [&](int64_t head, auto work) {
       Task one(args, workspace, head);
       work(one);
-      // Hidden pairs count as a probability of 0. If 0 met a number that is not finite, run again with
-      // those numbers left out.
+      // Hidden pairs count as a probability of 0. If 0 met a number that is not finite, run again
+      // with those numbers left out.
       if (one.is_finite_ || !args.spec.intervals) return;
       one.careful_ = true;
       work(one);
@@ -60,8 +61,8 @@ class BackwardWalk {
   }
 
   // The rows of the block of queries that see some of the keys [key, key + kWidth) of the block of
-  // keys. Both ends are rounded outwards to multiples of `unit`, the end at most to the last row. Empty
-  // if no row sees one.
+  // keys. Both ends are rounded outwards to multiples of `unit`, the end at most to the last row.
+  // Empty if no row sees one.
   KeyRange rows_that_see(int64_t key, int64_t unit) const {
     const int64_t first = first_key_ + key;
     if (!s_.intervals) {
@@ -86,8 +87,8 @@ class BackwardWalk {
             std::min(keys.last - first_key_, n_keys_)};
   }
 
-  // Rows of k, q or d_out for the products. If careful_, a copy with zeros instead of numbers that are
-  // not finite; `marks` gets the rows that had some, `cleaned` whether there were any, and
+  // Rows of k, q or d_out for the products. If careful_, a copy with zeros instead of numbers that
+  // are not finite; `marks` gets the rows that had some, `cleaned` whether there were any, and
   // add_infinite() adds their effect.
   RowSource finite(const RowSource& from, int64_t* rows, int64_t n, uint8_t* marks, bool& cleaned) {
     if (!careful_) return from;
@@ -139,8 +140,8 @@ class BackwardWalk {
     }
   }
 
-  // Computes dk and dv of `blocks` blocks of keys. If `dq` [group, q_len, dq_stride_] is not null, adds
-  // the share of these keys to it.
+  // Computes dk and dv of `blocks` blocks of keys. If `dq` [group, q_len, dq_stride_] is not null,
+  // adds the share of these keys to it.
   void keys(int64_t block, int64_t blocks, float* dq) {
     const int64_t first = block * kKeyBlock, last = (block + blocks) * kKeyBlock;
     bool seen = false;
@@ -205,8 +206,8 @@ class BackwardWalk {
     if (s_.intervals && !careful_) is_finite_ &= all_finite(sums, n);
   }
 
-  // Adds the effect of numbers that finite() replaced, for pairs in which the query sees the key. The
-  // probability of such a pair is not finite if the query or the key has such a number.
+  // Adds the effect of numbers that finite() replaced, for pairs in which the query sees the key.
+  // The probability of such a pair is not finite if the query or the key has such a number.
   void add_infinite(bool for_keys, float* dq) {
     constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
     const auto sees = [&](int64_t i, int64_t j) {
@@ -269,8 +270,8 @@ class BackwardWalk {
     add_rows(queue, s_, a_.q, s_.q, batch, first, n, q_head);
   }
 
-  // Queues prefetches while block b of the queries of head g meets these blocks of keys: for the queries
-  // that come next, or, if this task does all of a head (`all`), for the next keys.
+  // Queues prefetches while block b of the queries of head g meets these blocks of keys: for the
+  // queries that come next, or, if this task does all of a head (`all`), for the next keys.
   void fetch_after(int64_t g, int64_t b, int64_t block, int64_t blocks, bool all) {
     ahead_.near.clear();
     const int64_t head = kv_head_ * a_.plan.group;
@@ -291,8 +292,8 @@ class BackwardWalk {
     return unseen / kQueryBlock;
   }
 
-  // Queues prefetches of the lines that the task writes at its end, from this block of keys on, and of
-  // those that the next task reads first.
+  // Queues prefetches of the lines that the task writes at its end, from this block of keys on, and
+  // of those that the next task reads first.
   void fetch_end(int64_t block, int64_t next_head) {
     constexpr int64_t kMost = 1 << 19;  // bytes of the cache that prefetched dq may take
     const int64_t first = block * kKeyBlock, n = s_.kv_len - first, group = a_.plan.group;
