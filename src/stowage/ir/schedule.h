@@ -49,7 +49,7 @@ struct Buffer {
   BufferRole role = BufferRole::kTemporary;
   int index = -1;  ///< Number of the program's input or output; -1 if it is neither.
   ProvenancePtr provenance;
-  std::vector<ProvenancePtr> part_provenance;  ///< Where parts have owners of their own.
+  std::vector<ProvenancePtr> part_provenance;  ///< By part, if parts have their own owners.
   std::string label;  ///< The content, for reports: an op's name, "residual", "scratch".
 
   /// Places that the plan finds: one a slot where those lie apart, and so for each iteration.

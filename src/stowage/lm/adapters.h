@@ -76,7 +76,7 @@ struct AdamWOptions {
 struct AdapterStep {
   double grad_norm = 0;  ///< Norm of the mean gradient; 0 where there was none.
   double lr = 0;
-  int64_t examples = 0;  ///< That the mean is of. 0: nothing was done.
+  int64_t examples = 0;  ///< Number of examples in the mean; 0: nothing was done.
 };
 
 /// An adapter apart from its slot.
