@@ -148,6 +148,11 @@ Program::Step Program::bind_kernel(const Kernel& kernel, LoopId innermost) {
   step.runs_here = step.kernel && !target_->submits_kernels();
   step.first_address = n_addresses_;
   n_addresses_ += step.operands.size();
+  find_moving(step, innermost);
+  return step;
+}
+
+void Program::find_moving(Step& step, LoopId innermost) const {
   for (size_t k = 0; k < step.operands.size() && innermost.valid(); ++k) {
     const Operand& operand = step.operands[k];
     const bool has_term =
@@ -155,7 +160,45 @@ Program::Step Program::bind_kernel(const Kernel& kernel, LoopId innermost) {
                     [&](const LoopTerm& term) { return term.loop == innermost; });
     if (has_term || operand.places) step.moving.push_back(moving_operand(step, k, innermost));
   }
-  return step;
+}
+
+bool Program::describe(const std::vector<Step>& steps, std::vector<LoopStep>& to, LoopSteps& loop) {
+  for (const Step& step : steps) {
+    const bool is_kernel = step.kind == StepKind::kKernel && step.runs_here;
+    if (!(step.guard == Guard{}) || (!is_kernel && step.kind != StepKind::kBranch)) return false;
+    for (const MovingOperand& moving : step.moving) {
+      if (moving.deltas.empty()) return false;
+      loop.moving.push_back({step.first_address + moving.operand, moving.deltas});
+    }
+    LoopStep& made = to.emplace_back();
+    made.first_address = step.first_address;
+    if (is_kernel) {
+      made.kernel = step.kernel.get();
+      made.n_inputs = step.n_inputs;
+      made.n_outputs = step.n_outputs;
+      made.has_scratch = step.has_scratch;
+      continue;
+    }
+    made.is_bool_index = step.is_bool_index;
+    made.alternatives.resize(step.parts.size());
+    for (size_t i = 0; i < step.parts.size(); ++i)
+      if (!describe(step.parts[i], made.alternatives[i], loop)) return false;
+  }
+  return true;
+}
+
+// The host of a target with memory of its own does not read indices and predicates where they lie.
+std::unique_ptr<BoundLoop> Program::bind_whole(const Step& loop) const {
+  LoopSteps steps;
+  steps.trip_count = loop.trip_count;
+  if (!reads_directly_ || loop.trip_count == 0 || !describe(loop.parts[0], steps.body, steps))
+    return nullptr;
+  if (loop.kind == StepKind::kOpenLoop) {
+    if (!describe(loop.parts[1], steps.condition, steps) || !loop.moving.empty()) return nullptr;
+    steps.predicate = loop.first_address;
+  }
+  steps.n_addresses = n_addresses_;
+  return target_->bind_loop(steps);
 }
 
 std::vector<Program::Step> Program::bind(const std::vector<Instruction>& body, LoopId innermost) {
@@ -173,14 +216,20 @@ std::vector<Program::Step> Program::bind(const std::vector<Instruction>& body, L
       if (open) {
         step.parts.push_back(bind(loop->condition, loop->id));
         step.operands.push_back(bind_operand(loop->predicate));
+        step.first_address = n_addresses_++;
+        find_moving(step, loop->id);
       }
+      step.whole = bind_whole(step);
     } else {
       const Branch& branch = *instruction.branch();
       step.kind = StepKind::kBranch;
       step.is_bool_index = branch.index.dtype == DType::kBool;
       step.operands.push_back(bind_operand(branch.index));
+      step.first_address = n_addresses_++;
+      find_moving(step, innermost);
+      // The runner locates the operands of an alternative anew whenever it takes it.
       for (const auto& alternative : branch.alternatives)
-        step.parts.push_back(bind(alternative, LoopId()));
+        step.parts.push_back(bind(alternative, innermost));
     }
     step.guard = instruction.guard;
     steps.push_back(std::move(step));
@@ -388,6 +437,29 @@ void Program::finish_move(const Step& step, Frame& frame) const {
   frame.streams->stream(step.stream).wait(ticket);
 }
 
+void Program::locate_all(const std::vector<Step>& steps, Frame& frame) const {
+  for (const Step& step : steps) {
+    std::byte** const at = frame.addresses.data() + step.first_address;
+    for (size_t k = 0; k < step.operands.size(); ++k)
+      at[k] = locate(step.operands[k], frame).memory;
+    for (const std::vector<Step>& part : step.parts) locate_all(part, frame);
+  }
+}
+
+// Observers and checking builds look at every kernel.
+bool Program::run_whole(const Step& step, Frame& frame) const {
+  if (!step.whole || frame.observer || kPoisonsArena || (kFillsDeadBytes && !deaths_.empty()))
+    return false;
+  frame.iterations[step.loop.index()] = 0;
+  locate_all(step.parts[0], frame);
+  if (step.kind == StepKind::kOpenLoop) {
+    locate_all(step.parts[1], frame);
+    frame.addresses[step.first_address] = locate(step.operands[0], frame).memory;
+  }
+  step.whole->run(frame.addresses.data());
+  return true;
+}
+
 void Program::run_steps(const std::vector<Step>& steps, Frame& frame, bool is_first,
                         int64_t iteration) const {
   for (const Step& step : steps) {
@@ -401,12 +473,14 @@ void Program::run_steps(const std::vector<Step>& steps, Frame& frame, bool is_fi
                      is_first || (step.guard.begin > 0 && iteration == step.guard.begin), iteration);
         break;
       case StepKind::kLoop:
+        if (run_whole(step, frame)) break;
         for (int64_t i = 0; i < step.trip_count; ++i) {
           frame.iterations[step.loop.index()] = i;
           run_steps(step.parts[0], frame, i == 0, i);
         }
         break;
       case StepKind::kOpenLoop:
+        if (run_whole(step, frame)) break;
         for (int64_t i = 0;; ++i) {
           frame.iterations[step.loop.index()] = i;
           run_steps(step.parts[1], frame, i == 0, i);

@@ -62,7 +62,8 @@ class Program {
     // has the predicate here, a branch the index.
     std::vector<Operand> operands;
     size_t n_inputs = 0, n_outputs = 0;
-    size_t first_address = 0;  // index in Frame::addresses, for a kernel that is no move
+    // Index in Frame::addresses; for a move none. A branch and an open loop have one for the operand.
+    size_t first_address = 0;
     std::vector<MovingOperand> moving;
     Guard guard;
     MovePhase phase = MovePhase::kWhole;
@@ -73,6 +74,8 @@ class Program {
     LoopId loop;
     int64_t trip_count = 0;
     bool is_bool_index = false;
+    // A loop that the target runs without this runner; null if it does not.
+    std::unique_ptr<BoundLoop> whole;
     // Nested steps. A loop has its body, then its condition; a branch has its alternatives.
     std::vector<std::vector<Step>> parts;
   };
@@ -81,6 +84,11 @@ class Program {
   std::vector<Step> bind(const std::vector<Instruction>& body, LoopId innermost);
   Step bind_kernel(const Kernel& kernel, LoopId innermost);
   Operand bind_operand(const View& view) const;
+  void find_moving(Step& step, LoopId innermost) const;
+  std::unique_ptr<BoundLoop> bind_whole(const Step& loop) const;
+  // Adds the steps to `to`; false if one of them needs the runner.
+  static bool describe(const std::vector<Step>& steps, std::vector<LoopStep>& to, LoopSteps& loop);
+  void locate_all(const std::vector<Step>& steps, Frame& frame) const;
   MovingOperand moving_operand(const Step& step, size_t operand, LoopId innermost) const;
   // `is_first`: no kernel of the steps has an address yet that is of use, as at a loop's beginning.
   void run_steps(const std::vector<Step>& steps, Frame& frame, bool is_first,
@@ -88,6 +96,8 @@ class Program {
   void start_move(const Step& step, const Place& from, const Place& to,
                   std::span<std::byte> bounce, Frame& frame) const;
   void finish_move(const Step& step, Frame& frame) const;
+  // Runs a loop without stepping through it; false if this run has to.
+  bool run_whole(const Step& step, Frame& frame) const;
   Place locate(const Operand& operand, const Frame& frame) const;
   [[gnu::always_inline]] void run_kernel(const Step& step, Frame& frame, bool is_first,
                                          int64_t iteration) const;

@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "stowage/base/inside.h"
 #include "stowage/base/result.h"
@@ -29,6 +30,46 @@ class BoundKernel {
   /// later one is written.
   virtual void run(std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs,
                    void* scratch) const = 0;
+};
+
+/// An address that changes from iteration to iteration of a loop.
+struct MovingAddress {
+  size_t address = 0;  ///< Index in the addresses of BoundLoop::run().
+  /// Bytes from iteration i - 1 to iteration i: deltas[i mod their number]. At least one.
+  std::vector<int64_t> deltas;
+};
+
+/// A step of a loop's body: a kernel, or a branch whose alternatives are steps.
+struct LoopStep {
+  /// The kernel, bound by the target; null for a branch. It outlives the bound loop.
+  const BoundKernel* kernel = nullptr;
+  /// Index of the first of the kernel's addresses: inputs, outputs, then the scratch if `has_scratch`. For
+  /// a branch, the address of the index, a bool or an i32 that is clamped to the alternatives.
+  size_t first_address = 0;
+  size_t n_inputs = 0, n_outputs = 0;
+  bool has_scratch = false;
+  bool is_bool_index = false;
+  std::vector<std::vector<LoopStep>> alternatives;
+};
+
+/// An innermost loop of kernels and branches.
+struct LoopSteps {
+  int64_t trip_count = 0;  ///< Loop::kOpen: until the predicate is false.
+  std::vector<LoopStep> body;
+  std::vector<LoopStep> condition;  ///< Of an open loop; the predicate is read after it.
+  size_t predicate = 0;             ///< Index of the predicate's address; the predicate is a bool.
+  size_t n_addresses = 0;           ///< Least number of addresses given to BoundLoop::run().
+  std::vector<MovingAddress> moving;
+};
+
+/// A loop whose iterations a target runs by itself. One thread at a time runs it, and none of its kernels
+/// meanwhile.
+class BoundLoop {
+ public:
+  virtual ~BoundLoop() = default;
+  /// Runs all iterations; the work is done when it returns. `addresses` are those of iteration 0, and may
+  /// be changed.
+  virtual void run(std::byte** addresses) = 0;
 };
 
 namespace runtime {
@@ -61,6 +102,9 @@ class Target {
   virtual int64_t scratch_bytes(const ir::Kernel& kernel) const = 0;
   /// The kernel, ready to run.
   virtual std::unique_ptr<BoundKernel> bind(const ir::Kernel& kernel) const = 0;
+  /// The loop, ready to run with the bits of its kernels run one after another; null if the target has the
+  /// program run them.
+  virtual std::unique_ptr<BoundLoop> bind_loop(const LoopSteps&) const { return nullptr; }
   /// Copies between two places in the device's memory or the host's, element by element. They do not
   /// overlap, or are the same. `threads`: 1 on a stream, else threads().
   virtual void copy(const TensorView& from, const TensorView& to, int threads) const = 0;
