@@ -29,6 +29,8 @@ struct Program::Frame {
 
 namespace {
 
+constexpr int64_t kMostTurns = 8;  // iterations after which an address is as before
+
 // Whether the place depends on the slot or on the iteration.
 bool has_places(const Buffer& buffer) {
   return buffer.apart || !buffer.each.empty();
@@ -93,16 +95,15 @@ Program::Operand Program::bind_operand(const View& view) const {
 }
 
 Program::MovingOperand Program::moving_operand(const Step& step, size_t k, LoopId innermost) const {
-  constexpr int64_t kMostDeltas = 8;
   const Operand& operand = step.operands[k];
   MovingOperand moving{k, {}};
   int64_t period = 1;
   for (const LoopTerm& term : operand.terms) {
     if (term.loop != innermost || term.modulo == 0) continue;
     if (term.start < 0 || term.step < 0) return moving;
-    period = std::lcm(period, std::min(term.modulo, kMostDeltas + 1));
+    period = std::lcm(period, std::min(term.modulo, kMostTurns + 1));
   }
-  if (operand.places || period > kMostDeltas) return moving;
+  if (operand.places || period > kMostTurns) return moving;
   moving.deltas.assign(static_cast<size_t>(period), 0);
   for (const LoopTerm& term : operand.terms)
     for (int64_t i = 0; i < period && term.loop == innermost; ++i)
@@ -148,57 +149,114 @@ Program::Step Program::bind_kernel(const Kernel& kernel, LoopId innermost) {
   step.runs_here = step.kernel && !target_->submits_kernels();
   step.first_address = n_addresses_;
   n_addresses_ += step.operands.size();
-  find_moving(step, innermost);
+  for (size_t k = 0; k < step.operands.size() && innermost.valid(); ++k) {
+    const Operand& operand = step.operands[k];
+    if (operand.has_term_of(innermost) || operand.places)
+      step.moving.push_back(moving_operand(step, k, innermost));
+  }
+  find_turning(step);
   return step;
 }
 
-void Program::find_moving(Step& step, LoopId innermost) const {
-  for (size_t k = 0; k < step.operands.size() && innermost.valid(); ++k) {
+void Program::find_turning(Step& step) {
+  for (size_t k = 0; k < step.operands.size(); ++k) {
     const Operand& operand = step.operands[k];
-    const bool has_term =
-        std::any_of(operand.terms.begin(), operand.terms.end(),
-                    [&](const LoopTerm& term) { return term.loop == innermost; });
-    if (has_term || operand.places) step.moving.push_back(moving_operand(step, k, innermost));
+    if (!operand.places || !operand.places->each.empty() || operand.terms.empty()) continue;
+    const LoopId loop = operand.terms[0].loop;
+    int64_t period = 1;
+    for (const LoopTerm& term : operand.terms) {
+      const bool turns = term.loop == loop && term.modulo > 0 && term.start >= 0 && term.step >= 0;
+      period = turns ? std::lcm(period, std::min(term.modulo, kMostTurns + 1)) : kMostTurns + 1;
+    }
+    if (period > kMostTurns) continue;
+    step.turning.push_back({k, loop, static_cast<size_t>(period), n_addresses_});
+    n_addresses_ += static_cast<size_t>(period) - 1;
   }
 }
 
-bool Program::describe(const std::vector<Step>& steps, std::vector<LoopStep>& to, LoopSteps& loop) {
+bool Program::find_moving(const std::vector<Step>& steps, LoopId loop,
+                          LoopSteps& to) const {
   for (const Step& step : steps) {
-    const bool is_kernel = step.kind == StepKind::kKernel && step.runs_here;
-    if (!(step.guard == Guard{}) || (!is_kernel && step.kind != StepKind::kBranch)) return false;
-    for (const MovingOperand& moving : step.moving) {
+    for (const TurningOperand& turning : step.turning)
+      if (turning.loop == loop)
+        to.turning.push_back(
+            {step.first_address + turning.operand, turning.first_other, turning.period});
+    for (size_t k = 0; k < step.operands.size(); ++k) {
+      const Operand& operand = step.operands[k];
+      if (operand.places) {
+        const bool stays = operand.places->each.empty() && operand.terms.empty();
+        const bool turns = std::any_of(step.turning.begin(), step.turning.end(),
+                                       [&](const TurningOperand& t) { return t.operand == k; });
+        if (!stays && !turns) return false;
+        continue;
+      }
+      if (!operand.has_term_of(loop)) continue;
+      MovingOperand moving = moving_operand(step, k, loop);
       if (moving.deltas.empty()) return false;
-      loop.moving.push_back({step.first_address + moving.operand, moving.deltas});
+      to.moving.push_back({step.first_address + k, std::move(moving.deltas)});
     }
-    LoopStep& made = to.emplace_back();
-    made.first_address = step.first_address;
-    if (is_kernel) {
-      made.kernel = step.kernel.get();
-      made.n_inputs = step.n_inputs;
-      made.n_outputs = step.n_outputs;
-      made.has_scratch = step.has_scratch;
-      continue;
-    }
-    made.is_bool_index = step.is_bool_index;
-    made.alternatives.resize(step.parts.size());
-    for (size_t i = 0; i < step.parts.size(); ++i)
-      if (!describe(step.parts[i], made.alternatives[i], loop)) return false;
+    for (const std::vector<Step>& part : step.parts)
+      if (!find_moving(part, loop, to)) return false;
   }
   return true;
+}
+
+bool Program::describe(const std::vector<Step>& steps, std::vector<LoopStep>& to) const {
+  for (const Step& step : steps) {
+    if (!(step.guard == Guard{})) return false;
+    LoopStep made;
+    made.first_address = step.first_address;
+    switch (step.kind) {
+      case StepKind::kKernel:
+        if (!step.runs_here) return false;
+        made.kernel = step.kernel.get();
+        made.n_inputs = step.n_inputs;
+        made.n_outputs = step.n_outputs;
+        made.has_scratch = step.has_scratch;
+        break;
+      case StepKind::kLoop:
+      case StepKind::kOpenLoop: {
+        if (step.trip_count == 0) continue;
+        auto loop = std::make_shared<LoopSteps>();
+        if (!describe_loop(step, *loop)) return false;
+        made.loop = std::move(loop);
+        break;
+      }
+      case StepKind::kBranch:
+        made.is_bool_index = step.is_bool_index;
+        made.alternatives.resize(step.parts.size());
+        for (size_t i = 0; i < step.parts.size(); ++i)
+          if (!describe(step.parts[i], made.alternatives[i])) return false;
+        break;
+    }
+    to.push_back(std::move(made));
+  }
+  return true;
+}
+
+bool Program::describe_loop(const Step& loop, LoopSteps& to) const {
+  to.trip_count = loop.trip_count;
+  if (!describe(loop.parts[0], to.body) || !find_moving(loop.parts[0], loop.loop, to))
+    return false;
+  if (loop.kind == StepKind::kLoop) return true;
+  to.predicate = loop.first_address;
+  return describe(loop.parts[1], to.condition) && find_moving(loop.parts[1], loop.loop, to) &&
+         to.moving.empty() && to.turning.empty() && !loop.operands[0].places && !loop.operands[0].has_term_of(loop.loop);
 }
 
 // The host of a target with memory of its own does not read indices and predicates where they lie.
 std::unique_ptr<BoundLoop> Program::bind_whole(const Step& loop) const {
   LoopSteps steps;
-  steps.trip_count = loop.trip_count;
-  if (!reads_directly_ || loop.trip_count == 0 || !describe(loop.parts[0], steps.body, steps))
-    return nullptr;
-  if (loop.kind == StepKind::kOpenLoop) {
-    if (!describe(loop.parts[1], steps.condition, steps) || !loop.moving.empty()) return nullptr;
-    steps.predicate = loop.first_address;
-  }
-  steps.n_addresses = n_addresses_;
+  if (!reads_directly_ || loop.trip_count == 0 || !describe_loop(loop, steps)) return nullptr;
   return target_->bind_loop(steps);
+}
+
+// Loops within one that the target runs are never run by themselves.
+void Program::drop_whole(std::vector<Step>& steps) {
+  for (Step& step : steps) {
+    step.whole.reset();
+    for (std::vector<Step>& part : step.parts) drop_whole(part);
+  }
 }
 
 std::vector<Program::Step> Program::bind(const std::vector<Instruction>& body, LoopId innermost) {
@@ -217,19 +275,18 @@ std::vector<Program::Step> Program::bind(const std::vector<Instruction>& body, L
         step.parts.push_back(bind(loop->condition, loop->id));
         step.operands.push_back(bind_operand(loop->predicate));
         step.first_address = n_addresses_++;
-        find_moving(step, loop->id);
       }
       step.whole = bind_whole(step);
+      if (step.whole)
+        for (std::vector<Step>& part : step.parts) drop_whole(part);
     } else {
       const Branch& branch = *instruction.branch();
       step.kind = StepKind::kBranch;
       step.is_bool_index = branch.index.dtype == DType::kBool;
       step.operands.push_back(bind_operand(branch.index));
       step.first_address = n_addresses_++;
-      find_moving(step, innermost);
-      // The runner locates the operands of an alternative anew whenever it takes it.
       for (const auto& alternative : branch.alternatives)
-        step.parts.push_back(bind(alternative, innermost));
+        step.parts.push_back(bind(alternative, LoopId()));
     }
     step.guard = instruction.guard;
     steps.push_back(std::move(step));
@@ -437,25 +494,30 @@ void Program::finish_move(const Step& step, Frame& frame) const {
   frame.streams->stream(step.stream).wait(ticket);
 }
 
-void Program::locate_all(const std::vector<Step>& steps, Frame& frame) const {
-  for (const Step& step : steps) {
-    std::byte** const at = frame.addresses.data() + step.first_address;
-    for (size_t k = 0; k < step.operands.size(); ++k)
-      at[k] = locate(step.operands[k], frame).memory;
-    for (const std::vector<Step>& part : step.parts) locate_all(part, frame);
+// Locates the operands of a loop or a branch, and of all in it, in the first iteration.
+void Program::set_to_begin(const Step& step, Frame& frame) const {
+  if (step.loop.valid()) frame.iterations[step.loop.index()] = 0;
+  std::byte** const at = frame.addresses.data() + step.first_address;
+  for (size_t k = 0; k < step.operands.size(); ++k) at[k] = locate(step.operands[k], frame).memory;
+  for (const TurningOperand& turning : step.turning) {
+    int64_t& iteration = frame.iterations[turning.loop.index()];
+    const int64_t before = iteration;  // the loop may be one around
+    for (size_t i = 1; i < turning.period; ++i) {
+      iteration = static_cast<int64_t>(i);
+      frame.addresses[turning.first_other + i - 1] =
+          locate(step.operands[turning.operand], frame).memory;
+    }
+    iteration = before;
   }
+  for (const std::vector<Step>& part : step.parts)
+    for (const Step& inner : part) set_to_begin(inner, frame);
 }
 
 // Observers and checking builds look at every kernel.
 bool Program::run_whole(const Step& step, Frame& frame) const {
   if (!step.whole || frame.observer || kPoisonsArena || (kFillsDeadBytes && !deaths_.empty()))
     return false;
-  frame.iterations[step.loop.index()] = 0;
-  locate_all(step.parts[0], frame);
-  if (step.kind == StepKind::kOpenLoop) {
-    locate_all(step.parts[1], frame);
-    frame.addresses[step.first_address] = locate(step.operands[0], frame).memory;
-  }
+  set_to_begin(step, frame);
   step.whole->run(frame.addresses.data());
   return true;
 }

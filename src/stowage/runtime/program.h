@@ -2,6 +2,7 @@
 // Not a compiler; session/ makes one from a graph.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <span>
 #include <vector>
@@ -42,6 +43,11 @@ class Program {
     // For checking builds: the bytes around the address that it spans, in an arena.
     int64_t low_bytes = 0, high_bytes = 0;
     bool in_arena = false;
+
+    bool has_term_of(LoopId loop) const {
+      return std::any_of(terms.begin(), terms.end(),
+                         [&](const LoopTerm& term) { return term.loop == loop; });
+    }
   };
   // An operand whose address is another one in every iteration of the innermost loop around.
   struct MovingOperand {
@@ -49,6 +55,13 @@ class Program {
     // From iteration i - 1 to iteration i by deltas[i mod their number], of slots taken in turn; none
     // where the operand is located again.
     std::vector<int64_t> deltas;
+  };
+  // An operand that has places, and takes a few of them in turn.
+  struct TurningOperand {
+    size_t operand;
+    LoopId loop;
+    size_t period;
+    size_t first_other;  // index in Frame::addresses, of the places in iterations 1 to period - 1
   };
   enum class StepKind : uint8_t { kKernel, kLoop, kOpenLoop, kBranch };
   struct Step {
@@ -65,6 +78,7 @@ class Program {
     // Index in Frame::addresses; for a move none. A branch and an open loop have one for the operand.
     size_t first_address = 0;
     std::vector<MovingOperand> moving;
+    std::vector<TurningOperand> turning;
     Guard guard;
     MovePhase phase = MovePhase::kWhole;
     StreamKind stream = StreamKind::kCompute;  // stream of a start, a done or a collective
@@ -84,11 +98,14 @@ class Program {
   std::vector<Step> bind(const std::vector<Instruction>& body, LoopId innermost);
   Step bind_kernel(const Kernel& kernel, LoopId innermost);
   Operand bind_operand(const View& view) const;
-  void find_moving(Step& step, LoopId innermost) const;
   std::unique_ptr<BoundLoop> bind_whole(const Step& loop) const;
-  // Adds the steps to `to`; false if one of them needs the runner.
-  static bool describe(const std::vector<Step>& steps, std::vector<LoopStep>& to, LoopSteps& loop);
-  void locate_all(const std::vector<Step>& steps, Frame& frame) const;
+  static void drop_whole(std::vector<Step>& steps);
+  // The following return false if a step needs the runner.
+  bool describe_loop(const Step& loop, LoopSteps& to) const;
+  bool describe(const std::vector<Step>& steps, std::vector<LoopStep>& to) const;
+  bool find_moving(const std::vector<Step>& steps, LoopId loop, LoopSteps& to) const;
+  void set_to_begin(const Step& step, Frame& frame) const;
+  void find_turning(Step& step);
   MovingOperand moving_operand(const Step& step, size_t operand, LoopId innermost) const;
   // `is_first`: no kernel of the steps has an address yet that is of use, as at a loop's beginning.
   void run_steps(const std::vector<Step>& steps, Frame& frame, bool is_first,

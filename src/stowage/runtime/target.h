@@ -39,10 +39,19 @@ struct MovingAddress {
   std::vector<int64_t> deltas;
 };
 
-/// A step of a loop's body: a kernel, or a branch whose alternatives are steps.
+/// An address that is one of a few from iteration to iteration of a loop. In iteration i it is that at index
+/// `address` if i mod `period` is 0, else that at index `first_other` + i mod `period` - 1.
+struct TurningAddress {
+  size_t address = 0, first_other = 0, period = 1;
+};
+
+struct LoopSteps;
+
+/// A step of a loop's body: a kernel, a loop, or a branch whose alternatives are steps.
 struct LoopStep {
-  /// The kernel, bound by the target; null for a branch. It outlives the bound loop.
+  /// The kernel, bound by the target; null for another step. It outlives the bound loop.
   const BoundKernel* kernel = nullptr;
+  std::shared_ptr<const LoopSteps> loop;  ///< Null for another step.
   /// Index of the first of the kernel's addresses: inputs, outputs, then the scratch if `has_scratch`. For
   /// a branch, the address of the index, a bool or an i32 that is clamped to the alternatives.
   size_t first_address = 0;
@@ -52,14 +61,16 @@ struct LoopStep {
   std::vector<std::vector<LoopStep>> alternatives;
 };
 
-/// An innermost loop of kernels and branches.
+/// A loop of kernels, branches and loops.
 struct LoopSteps {
-  int64_t trip_count = 0;  ///< Loop::kOpen: until the predicate is false.
+  int64_t trip_count = 0;  ///< At least 1; Loop::kOpen: until the predicate is false.
   std::vector<LoopStep> body;
   std::vector<LoopStep> condition;  ///< Of an open loop; the predicate is read after it.
   size_t predicate = 0;             ///< Index of the predicate's address; the predicate is a bool.
-  size_t n_addresses = 0;           ///< Least number of addresses given to BoundLoop::run().
+  /// Addresses that change with this loop's iteration, those of loops in its body among them. None of an open
+  /// loop.
   std::vector<MovingAddress> moving;
+  std::vector<TurningAddress> turning;  ///< Likewise.
 };
 
 /// A loop whose iterations a target runs by itself. One thread at a time runs it, and none of its kernels
@@ -67,8 +78,8 @@ struct LoopSteps {
 class BoundLoop {
  public:
   virtual ~BoundLoop() = default;
-  /// Runs all iterations; the work is done when it returns. `addresses` are those of iteration 0, and may
-  /// be changed.
+  /// Runs all iterations; the work is done when it returns. `addresses` are those of iteration 0 of all loops,
+  /// and may be changed.
   virtual void run(std::byte** addresses) = 0;
 };
 

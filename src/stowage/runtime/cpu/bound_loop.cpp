@@ -11,15 +11,23 @@
 
 namespace stow::cpu {
 
-BoundLoop::BoundLoop(const LoopSteps& steps)
-    : trip_count_(steps.trip_count == Loop::kOpen ? std::numeric_limits<int64_t>::max()
-                                                  : steps.trip_count) {
-  if (steps.trip_count == Loop::kOpen) {
-    add(steps.condition);
-    add_read(LoopCommand::kLeaveIfFalse, steps.predicate);
-  }
-  add(steps.body);
-  add_iterations(steps.moving);
+namespace {
+
+constexpr size_t kMostCopies = 8, kMostInstructions = 256;
+
+// Bytes that an argument has moved by after so many iterations.
+int64_t moved_by(const std::vector<int64_t>& deltas, size_t iterations) {
+  int64_t sum = 0;
+  for (size_t i = 1; i <= iterations; ++i) sum += deltas[i % deltas.size()];
+  return sum;
+}
+
+}  // namespace
+
+std::unique_ptr<BoundLoop> BoundLoop::make(const LoopSteps& steps) {
+  std::unique_ptr<BoundLoop> made(new BoundLoop());
+  made->add_loop(steps, true);
+  return made->has_room_ ? std::move(made) : nullptr;
 }
 
 LoopInstruction& BoundLoop::add_instruction(LoopCommand command) {
@@ -30,7 +38,13 @@ LoopInstruction& BoundLoop::add_instruction(LoopCommand command) {
 }
 
 void BoundLoop::add(const std::vector<LoopStep>& steps) {
-  for (const LoopStep& step : steps) step.kernel ? add_kernel(step) : add_branch(step);
+  for (const LoopStep& step : steps)
+    if (step.kernel)
+      add_kernel(step);
+    else if (step.loop)
+      add_loop(*step.loop, false);
+    else
+      add_branch(step);
 }
 
 void BoundLoop::add_kernel(const LoopStep& step) {
@@ -50,13 +64,15 @@ void BoundLoop::add_kernel(const LoopStep& step) {
     };
     return;
   }
-  rows_.push_back({calls, step.first_address, step.n_inputs, step.n_outputs, step.has_scratch,
-                   code_.size(), calls->calls().size()});
+  rows_.push_back({calls, step.first_address, step.n_inputs, step.n_outputs, step.has_scratch});
   for (const RowCalls::Call& call : calls->calls()) {
     if (call.kind == RowCalls::Call::kSingle) {
       elements_.push_back({code_.size(), static_cast<const Single*>(call.arguments)});
       add_instruction(LoopCommand::kSingle).op = call.single;
-    } else if (call.kind == RowCalls::Call::kMap) {
+      continue;
+    }
+    made_.push_back({code_.size(), calls});
+    if (call.kind == RowCalls::Call::kMap) {
       LoopInstruction& made = add_instruction(LoopCommand::kCallMap);
       made.map = call.map;
       made.map_arguments = static_cast<const KernelCall*>(call.arguments);
@@ -101,14 +117,27 @@ void BoundLoop::add_branch(const LoopStep& step) {
   code_[choice].n_targets = static_cast<int64_t>(n);
 }
 
-template <class F>
-void BoundLoop::for_each_argument(size_t address, F f) {
-  for (const Read& read : reads_)
-    if (read.address == address)
-      f(Argument{.address = address, .is_in_code = true, .instruction = read.instruction});
+BoundLoop::Mark BoundLoop::mark() const {
+  return {code_.size(),  elements_.size(),  made_.size(),
+          reads_.size(), arguments_.size(), movers_.size()};
+}
+
+std::vector<size_t> BoundLoop::arguments_of(size_t address, const Mark& begin) {
+  std::vector<size_t> found;
+  for (size_t i = begin.arguments; i < arguments_.size(); ++i)
+    if (arguments_[i].address == address) found.push_back(i);
+  // A loop within this one has them all.
+  if (!found.empty()) return found;
+  const auto add = [&](const Argument& argument) {
+    found.push_back(arguments_.size());
+    arguments_.push_back(argument);
+  };
+  for (size_t i = begin.reads; i < reads_.size(); ++i)
+    if (reads_[i].address == address)
+      add({.address = address, .is_in_code = true, .instruction = reads_[i].instruction});
   for (const auto& whole : whole_)
     if (address - whole->first_address < whole->n_inputs + whole->n_outputs)
-      f(Argument{.address = address});
+      add({.address = address});
   for (const Rows& rows : rows_) {
     const size_t k = address - rows.first_address;
     if (k >= rows.n_inputs + rows.n_outputs) continue;
@@ -116,87 +145,154 @@ void BoundLoop::for_each_argument(size_t address, F f) {
     rows.calls->for_each_argument(
         is_output, is_output ? k - rows.n_inputs : k, [&](const std::byte** at, int64_t offset) {
           const auto* const byte = reinterpret_cast<const std::byte*>(at);
-          for (size_t i = 0; i < rows.n_instructions; ++i) {
-            const Single* const single = rows.calls->single(i);
-            const auto* const begin = reinterpret_cast<const std::byte*>(single);
-            if (single && !std::less<>()(byte, begin) &&
-                std::less<>()(byte, begin + sizeof(Single)))
-              return f(Argument{.address = address,
-                                .offset = offset,
-                                .is_in_code = true,
-                                .instruction = rows.first_instruction + i,
-                                .field_bytes = static_cast<size_t>(byte - begin)});
+          bool is_in_code = false;
+          for (size_t i = begin.elements; i < elements_.size(); ++i) {
+            const auto* const single = reinterpret_cast<const std::byte*>(elements_[i].single);
+            if (std::less<>()(byte, single) || !std::less<>()(byte, single + sizeof(Single))) continue;
+            is_in_code = true;
+            add({.address = address,
+                 .offset = offset,
+                 .is_in_code = true,
+                 .instruction = elements_[i].instruction,
+                 .field_bytes = static_cast<size_t>(byte - single)});
           }
-          f(Argument{.address = address, .offset = offset, .in_call = at});
+          if (is_in_code) return;
+          add({.address = address, .offset = offset, .in_call = at});
           changed_.insert(rows.calls);
-          for (size_t i = 0; i < rows.n_instructions; ++i)
-            if (!rows.calls->single(i)) moves_[rows.first_instruction + i] = 1;
+          for (const Made& made : made_)
+            if (made.calls == rows.calls) moves_[made.instruction] = 1;
         });
   }
+  return found;
 }
 
-// Slots that iterations take in turn have fixed addresses in a list of as many iterations as there
-// are slots.
-void BoundLoop::add_iterations(const std::vector<MovingAddress>& moving) {
-  constexpr size_t kMostCopies = 8, kMostInstructions = 256;
+std::vector<size_t> BoundLoop::add_copy(const Mark& begin, const Mark& end) {
+  const size_t by = code_.size() - begin.code;
+  for (size_t i = begin.code; i < end.code; ++i) {
+    code_.push_back(LoopInstruction(code_[i]));
+    moves_.push_back(moves_[i]);
+  }
+  for (size_t i = begin.elements; i < end.elements; ++i)
+    elements_.push_back({elements_[i].instruction + by, elements_[i].single});
+  for (size_t i = begin.made; i < end.made; ++i)
+    made_.push_back({made_[i].instruction + by, made_[i].calls});
+  for (size_t i = begin.reads; i < end.reads; ++i)
+    reads_.push_back({reads_[i].instruction + by, reads_[i].address});
+  std::vector<size_t> copies;
+  for (size_t i = begin.arguments; i < end.arguments; ++i) {
+    copies.push_back(i);
+    if (!arguments_[i].is_in_code) continue;
+    copies.back() = arguments_.size();
+    arguments_.push_back(Argument(arguments_[i]));
+    arguments_.back().instruction += by;
+  }
+  for (size_t i = begin.movers; i < end.movers; ++i)
+    movers_.push_back({movers_[i].instruction + by, copies[movers_[i].argument - begin.arguments]});
+  return copies;
+}
+
+void BoundLoop::add_loop(const LoopSteps& steps, bool is_outermost) {
+  const bool is_open = steps.trip_count == Loop::kOpen;
+  const int64_t trip_count = is_open ? std::numeric_limits<int64_t>::max() : steps.trip_count;
+  if (is_outermost)
+    trip_count_ = trip_count;
+  else
+    add_instruction(LoopCommand::kEnter);
+  const Mark begin = mark();
+  size_t leave = 0;  // of an open loop within the loop
+  if (is_open) {
+    add(steps.condition);
+    leave = code_.size();
+    add_read(is_outermost ? LoopCommand::kLeaveIfFalse : LoopCommand::kJumpIfFalse, steps.predicate);
+  }
+  add(steps.body);
+
   struct Moving {
-    Argument argument;
+    size_t argument;
     const std::vector<int64_t>* deltas;
   };
   std::vector<Moving> in_code, elsewhere;
   size_t copies = 1;
-  for (const MovingAddress& m : moving)
-    for_each_argument(m.address, [&](const Argument& argument) {
-      (argument.is_in_code ? in_code : elsewhere).push_back({argument, &m.deltas});
-      if (argument.is_in_code)
+  for (const MovingAddress& m : steps.moving)
+    for (size_t i : arguments_of(m.address, begin)) {
+      (arguments_[i].is_in_code ? in_code : elsewhere).push_back({i, &m.deltas});
+      if (arguments_[i].is_in_code)
         copies = std::lcm(copies, std::min(m.deltas.size(), kMostCopies + 1));
-    });
-  const size_t n = code_.size(), n_elements = elements_.size(), n_reads = reads_.size();
-  if (copies > kMostCopies || copies * n > kMostInstructions) copies = 1;
-  std::vector<size_t> first = {0};
-  for (size_t copy = 0;; ++copy) {
+    }
+  struct Turning {
+    size_t argument;
+    TurningAddress address;
+  };
+  std::vector<Turning> turning;
+  for (const TurningAddress& t : steps.turning) {
+    ranges_.push_back({t.first_other, t.period - 1});
+    for (size_t i : arguments_of(t.address, begin)) {
+      has_room_ = has_room_ && arguments_[i].is_in_code;
+      turning.push_back({i, t});
+      copies = std::lcm(copies, std::min(t.period, kMostCopies + 1));
+    }
+  }
+  const Mark end = mark();
+  if (copies > kMostCopies || copies * (end.code - begin.code) > kMostInstructions) copies = 1;
+  // Slots that iterations take in turn have fixed addresses in a list of as many iterations as there are slots.
+  const auto is_in_turn = [&](const std::vector<int64_t>& deltas) { return copies % deltas.size() != 0; };
+  if (!is_outermost) {
+    for (const Moving& m : in_code) has_room_ = has_room_ && !is_in_turn(*m.deltas);
+    for (const Moving& m : elsewhere) has_room_ = has_room_ && m.deltas->size() == 1;
+    counts_.push_back(0);
+  }
+  for (const Turning& t : turning) has_room_ = has_room_ && copies % t.address.period == 0;
+  std::vector<size_t> nexts;
+  const auto add_next = [&](LoopCommand of_outermost, LoopCommand of_inner) {
+    nexts.push_back(code_.size());
+    LoopInstruction& made = add_instruction(is_outermost ? of_outermost : of_inner);
+    if (is_outermost) return;
+    made.count = &counts_.back();
+    made.trip_count = trip_count;
+  };
+  int64_t* const count = is_outermost ? nullptr : &counts_.back();
+  std::vector<std::vector<size_t>> copied;  // arguments, as add_copy() returns them
+  for (size_t copy = 0; copy < copies; ++copy) {
+    if (copy > 0) copied.push_back(add_copy(begin, end));
     for (const Moving& m : elsewhere) add_mover(*m.deltas, m.argument);
-    if (copy + 1 == copies) break;
-    add_instruction(LoopCommand::kNext);
-    const size_t by = code_.size();
-    first.push_back(by);
-    for (size_t i = 0; i < n; ++i) {
-      code_.push_back(LoopInstruction(code_[i]));
-      moves_.push_back(moves_[i]);
-    }
-    for (size_t i = 0; i < n_elements; ++i)
-      elements_.push_back({elements_[i].instruction + by, elements_[i].single});
-    for (size_t i = 0; i < n_reads; ++i)
-      reads_.push_back({reads_[i].instruction + by, reads_[i].address});
+    if (copy + 1 < copies) add_next(LoopCommand::kNext, LoopCommand::kNextOf);
   }
+  for (const Turning& t : turning)
+    for (size_t copy = 1; copy < copies; ++copy)
+      if (const size_t turn = copy % t.address.period; turn != 0)
+        arguments_[copied[copy - 1][t.argument - begin.arguments]].address =
+            t.address.first_other + turn - 1;
+  struct Moved {
+    size_t argument;
+    int64_t bytes;
+  };
+  std::vector<Moved> moved;  // when a loop within the loop has run
   for (const Moving& m : in_code) {
-    const std::vector<int64_t>& deltas = *m.deltas;
-    const bool is_in_turn = copies % deltas.size() != 0;
-    const auto sum_to = [&](size_t iteration) {
-      int64_t sum = 0;
-      for (size_t i = 1; i <= iteration; ++i) sum += deltas[i % deltas.size()];
-      return sum;
-    };
-    const int64_t whole = sum_to(copies);
+    const int64_t by = moved_by(*m.deltas, copies);
     for (size_t copy = 0; copy < copies; ++copy) {
-      Argument argument = m.argument;
-      argument.offset += sum_to(copy);
-      argument.instruction += first[copy];
-      if (!is_in_turn && whole == 0) {
-        arguments_.push_back(argument);
-        continue;
-      }
-      moves_[argument.instruction] |=
-          static_cast<uint8_t>(1u << argument.field_bytes / sizeof(std::byte*));
-      add_mover(is_in_turn ? deltas : std::vector<int64_t>{whole}, argument);
+      const size_t i = copy == 0 ? m.argument : copied[copy - 1][m.argument - begin.arguments];
+      arguments_[i].offset += moved_by(*m.deltas, copy);
+      if (!is_in_turn(*m.deltas) && by == 0) continue;
+      moves_[arguments_[i].instruction] |=
+          static_cast<uint8_t>(1u << arguments_[i].field_bytes / sizeof(std::byte*));
+      add_mover(is_in_turn(*m.deltas) ? *m.deltas : std::vector<int64_t>{by}, i);
+      moved.push_back({i, by * (trip_count / static_cast<int64_t>(copies))});
     }
   }
-  add_instruction(LoopCommand::kAgain);
+  for (const Moving& m : elsewhere) moved.push_back({m.argument, (*m.deltas)[0] * trip_count});
+  add_next(LoopCommand::kAgain, LoopCommand::kAgainOf);
+  if (is_outermost) return;
+  code_.back().count = count;
+  code_.back().target = -static_cast<int32_t>(code_.size() - 1 - begin.code);
+  nexts.pop_back();
+  for (size_t next : nexts) code_[next].target = static_cast<int32_t>(code_.size() - next);
+  if (is_open) code_[leave].target = static_cast<int32_t>(code_.size() - leave);
+  // The next run of this loop begins where this one did.
+  for (const Moved& m : moved) add_mover({-m.bytes}, m.argument);
 }
 
-void BoundLoop::add_mover(const std::vector<int64_t>& deltas, Argument argument) {
-  argument.mover = code_.size();
-  arguments_.push_back(argument);
+void BoundLoop::add_mover(const std::vector<int64_t>& deltas, size_t argument) {
+  movers_.push_back({code_.size(), argument});
   LoopInstruction& made =
       add_instruction(deltas.size() == 1 ? LoopCommand::kMove : LoopCommand::kMoveInTurn);
   made.address = nullptr;
@@ -205,6 +301,14 @@ void BoundLoop::add_mover(const std::vector<int64_t>& deltas, Argument argument)
   deltas_.push_back(deltas);
   made.deltas = deltas_.back().data();
   made.n_deltas = static_cast<int64_t>(deltas.size());
+}
+
+const std::byte** BoundLoop::place_of(const Argument& argument, std::byte** addresses) {
+  if (argument.is_in_code)
+    return reinterpret_cast<const std::byte**>(
+        reinterpret_cast<std::byte*>(&code_[argument.instruction].single) + argument.field_bytes);
+  return argument.in_call ? argument.in_call
+                          : const_cast<const std::byte**>(addresses + argument.address);
 }
 
 void BoundLoop::set_addresses(std::byte** addresses) {
@@ -228,16 +332,11 @@ void BoundLoop::set_addresses(std::byte** addresses) {
     for (const Element& element : elements_) code_[element.instruction].single = *element.single;
     for (const Read& read : reads_) code_[read.instruction].index = addresses[read.address];
   }
-  for (const Argument& argument : arguments_) {
-    const std::byte** at = argument.in_call;
-    if (argument.is_in_code)
-      at = reinterpret_cast<const std::byte**>(
-          reinterpret_cast<std::byte*>(&code_[argument.instruction].single) + argument.field_bytes);
-    else if (!at)
-      at = const_cast<const std::byte**>(addresses + argument.address);
-    *at = addresses[argument.address] + argument.offset;
-    if (argument.mover != kNone) code_[argument.mover].address = at;
-  }
+  for (const Argument& argument : arguments_)
+    *place_of(argument, addresses) = addresses[argument.address] + argument.offset;
+  for (const Mover& mover : movers_)
+    code_[mover.instruction].address = place_of(arguments_[mover.argument], addresses);
+  for (int64_t& count : counts_) count = 0;
   if (!is_same) last_results_ = link_loop(code_, moves_);
   for (RowCalls* calls : changed_) calls->forget_addresses();
 }

@@ -23,7 +23,7 @@ class CpuTarget final : public Target {
     return std::make_unique<cpu::BoundKernel>(kernel, threads());
   }
   std::unique_ptr<BoundLoop> bind_loop(const LoopSteps& steps) const override {
-    return std::make_unique<cpu::BoundLoop>(steps);
+    return cpu::BoundLoop::make(steps);
   }
   void copy(const TensorView& from, const TensorView& to, int threads) const override {
     cpu::copy(from, to, threads);

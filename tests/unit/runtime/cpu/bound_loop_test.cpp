@@ -69,6 +69,7 @@ struct Form {
   std::function<Arrays(const Arrays&)> loop;
   size_t instructions;  // of all iterations that the list has
   size_t iterations = 1;
+  size_t loops = 1;  // bound, the whole one last
 };
 void PrintTo(const Form& form, std::ostream* out) {
   *out << form.name;
@@ -127,6 +128,20 @@ std::vector<Form> forms() {
              [](const Arrays& c) { return Arrays{c[0] * 1.5 + 0.1}; }, c);
        }),
        6},
+      // The inner loop has two iterations in the list, as its carries have two slots.
+      {"nested",
+       {f32(1), f32(2)},
+       counted([](const Arrays& c) {
+         return fori_loop(
+             0, 5,
+             [](const Array&, const Arrays& c) {
+               return Arrays{c[0] * 0.9 + c[1] * 0.1, c[1] * 0.9 - c[0] * 0.1};
+             },
+             c);
+       }),
+       9,
+       3,
+       2},
       {"bool",
        {i32(0), Array::scalar(1, DType::kBool)},
        open([](const Arrays& c) { return Arrays{logical_not(c[0])}; }),
@@ -145,13 +160,15 @@ TEST_P(LoopForms, HaveOneListOfSingleElements) {
   Arrays init;
   for (const Array& a : form.init) init.push_back(a + zeros_like(a));
   jit(form.loop)(init);
-  ASSERT_EQ(target->loops().size(), 1u);
-  const Code& code = target->loops()[0];
+  ASSERT_EQ(target->loops().size(), form.loops);
+  const Code& code = target->loops().back();
   EXPECT_EQ(code.size(), form.instructions);
   size_t iterations = 0;
   for (const cpu::LoopInstruction& made : code) {
     using cpu::LoopCommand;
-    iterations += made.command == LoopCommand::kNext || made.command == LoopCommand::kAgain ? 1 : 0;
+    for (LoopCommand end :
+         {LoopCommand::kNext, LoopCommand::kAgain, LoopCommand::kNextOf, LoopCommand::kAgainOf})
+      iterations += made.command == end ? 1 : 0;
     for (LoopCommand slow : {LoopCommand::kCallMap, LoopCommand::kCall, LoopCommand::kRunKernel,
                              LoopCommand::kMove, LoopCommand::kMoveInTurn})
       EXPECT_NE(static_cast<int>(made.command), static_cast<int>(slow));
@@ -269,33 +286,49 @@ Bits bits_of(const Arrays& results) {
   return bits;
 }
 
-enum class Kind { kCounted, kOpen, kScan };
+enum class Kind { kCounted, kOpen, kScan, kNested };
+using Step = std::function<Arrays(const Arrays& carries, const Array& x)>;
 
-Arrays run_loop(const RandomBody& body, Kind kind, int n, const Arrays& init, const Array& xs) {
-  if (kind == Kind::kCounted)
-    return fori_loop(
-        0, n, [&](const Array& i, const Arrays& c) { return body(c, i.astype(DType::kF32)); },
-        init);
-  if (kind == Kind::kScan) {
-    auto [last, stacked] = scan(
-        [&](const Arrays& c, const Array& x) {
-          Arrays next = body(c, x);
-          return std::pair(next, next[0]);
-        },
-        init, xs);
-    last.push_back(stacked);
-    return last;
+Arrays run_loop(const Step& body, Kind kind, int n, const Arrays& init, const Array& xs) {
+  const auto without_last = [](Arrays all) {
+    all.pop_back();
+    return all;
+  };
+  switch (kind) {
+    case Kind::kCounted:
+      return fori_loop(
+          0, n, [&](const Array& i, const Arrays& c) { return body(c, i.astype(DType::kF32)); }, init);
+    case Kind::kOpen: {
+      Arrays all = init;
+      all.push_back(i32(0));
+      return while_loop([&](const Arrays& c) { return c.back() < n; },
+                        [&](const Arrays& c) {
+                          Arrays next = body(without_last(c), c.back().astype(DType::kF32) * 0.5);
+                          next.push_back(c.back() + 1);
+                          return next;
+                        },
+                        all);
+    }
+    case Kind::kScan: {
+      auto [last, stacked] = scan(
+          [&](const Arrays& c, const Array& x) {
+            Arrays next = body(c, x);
+            return std::pair(next, next[0]);
+          },
+          init, xs);
+      last.push_back(stacked);
+      return last;
+    }
+    case Kind::kNested: {
+      const Step both = [&](const Arrays& c, const Array& x) {
+        const Step at_x = [&](const Arrays& c, const Array& y) { return body(c, y - x); };
+        const Arrays counted = run_loop(at_x, Kind::kCounted, 2 + n % 4, c, xs);
+        return without_last(run_loop(body, Kind::kOpen, n % 3, counted, xs));
+      };
+      return run_loop(both, Kind::kScan, n, init, xs);
+    }
   }
-  Arrays all = init;
-  all.push_back(i32(0));
-  return while_loop(
-      [&](const Arrays& c) { return c.back() < n; },
-      [&](const Arrays& c) {
-        Arrays next = body({c.begin(), c.end() - 1}, c.back().astype(DType::kF32) * 0.5);
-        next.push_back(c.back() + 1);
-        return next;
-      },
-      all);
+  return {};
 }
 
 TEST(BoundLoops, HaveTheBitsOfTheirKernelsRunOneByOne) {
@@ -304,8 +337,8 @@ TEST(BoundLoops, HaveTheBitsOfTheirKernelsRunOneByOne) {
   Ignore observer;
   for (uint32_t seed = 0; seed < 100; ++seed) {
     const RandomBody body(seed);
-    const Kind kind = static_cast<Kind>(seed % 3);
-    const int n = std::vector<int>{1, 2, 5, 9, 0}[seed / 3 % 5];
+    const Kind kind = static_cast<Kind>(seed % 4);
+    const int n = std::vector<int>{1, 2, 5, 9, 0}[seed / 4 % 5];
     SCOPED_TRACE(fmt::format("seed {}, {} iterations", seed, n));
     const auto lowered = jit([&](const Arrays& init, const Array& xs) {
                            return run_loop(body, kind, n, init, xs);

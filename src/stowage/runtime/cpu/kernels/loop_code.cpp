@@ -95,6 +95,7 @@ constexpr std::array<uint8_t, 256> kBestWordSource = best_sources(kNumWordSource
 // The registers, followed from instruction to instruction.
 class Registers {
  public:
+  explicit Registers(const LastResults& last) : last_(last) {}
   const LastResults& last() const { return last_; }
   void forget() { last_ = {}; }
 
@@ -213,9 +214,10 @@ template <typename T>
   STOW_HANDLER(copy1), STOW_HANDLER(copy8), STOW_HANDLER(copy4), STOW_HANDLER(copy_f32),      \
   STOW_HANDLER(copy_word), STOW_HANDLER(call_map), STOW_HANDLER(call), STOW_HANDLER(run_kernel), \
   STOW_HANDLER(move), STOW_HANDLER(move_in_turn), STOW_HANDLER(jump), STOW_HANDLER(jump_if_true), \
-  STOW_HANDLER(jump_by_bool), STOW_HANDLER(jump_by_index), STOW_HANDLER(leave_if_false),      \
-  STOW_HANDLER(next), STOW_HANDLER(again)
-constexpr size_t kNumHandlers = kCommandHandlers + static_cast<size_t>(LoopCommand::kAgain);
+  STOW_HANDLER(jump_by_bool), STOW_HANDLER(jump_by_index), STOW_HANDLER(jump_if_false),       \
+  STOW_HANDLER(leave_if_false), STOW_HANDLER(next), STOW_HANDLER(again), STOW_HANDLER(enter),  \
+  STOW_HANDLER(next_of), STOW_HANDLER(again_of)
+constexpr size_t kNumHandlers = kCommandHandlers + static_cast<size_t>(LoopCommand::kAgainOf);
 
 float f32_at(const std::byte* at) { return at ? load_single<float>(at) : 0; }
 uint32_t word_at(const LastResults& last) {
@@ -369,6 +371,28 @@ STOW_BEGIN(jump_by_index) {
   at += at->targets[std::clamp<int64_t>(load_single<int32_t>(at->index), 0, at->n_targets - 1)];
   STOW_GO();
 }
+STOW_BEGIN(jump_if_false) {
+  at += load_single<uint8_t>(at->index) == 0 ? at->target : 1;
+  STOW_GO();
+}
+STOW_BEGIN(enter) {
+  last = f32_at(at->at_begin.f32);
+  before = f32_at(at->at_begin.f32_before);
+  word = word_at(at->at_begin);
+  STOW_GO_ON();
+}
+STOW_BEGIN(next_of) {
+  const bool is_last = ++*at->count == at->trip_count;
+  if (is_last) *at->count = 0;
+  at += is_last ? at->target : 1;
+  STOW_GO();
+}
+STOW_BEGIN(again_of) {
+  const bool is_last = ++*at->count == at->trip_count;
+  if (is_last) *at->count = 0;
+  at += is_last ? 1 : at->target;
+  STOW_GO();
+}
 STOW_BEGIN(leave_if_false) {
   if (load_single<uint8_t>(at->index) == 0) STOW_LEAVE();
   STOW_GO_ON();
@@ -398,40 +422,105 @@ void* const* execute(const LoopInstruction* const begin, int64_t trip_count,
 
 }  // namespace
 
-LastResults link_loop(std::span<LoopInstruction> code, std::span<const uint8_t> moving) {
-  void* const* const handlers = execute(nullptr, 0, {});
+namespace {
+
+// True if `all` has what `some` has.
+bool has(const LastResults& all, const LastResults& some) {
+  return (!some.f32 || some.f32 == all.f32) &&
+         (!some.f32_before || some.f32_before == all.f32_before) &&
+         (!some.word || (some.word == all.word && some.is_byte == all.is_byte));
+}
+
+// The instructions that others jump to, but for the first ones of loops.
+std::vector<bool> targets_of(std::span<const LoopInstruction> code) {
   std::vector<bool> is_target(code.size(), false);
   for (size_t i = 0; i < code.size(); ++i) {
-    LoopInstruction& made = code[i];
+    const LoopInstruction& made = code[i];
     const auto mark = [&](int32_t target) {
       is_target[static_cast<size_t>(static_cast<int64_t>(i) + target)] = true;
     };
-    if (made.command == LoopCommand::kJump || made.command == LoopCommand::kJumpIfTrue)
-      mark(made.target);
-    if (made.command == LoopCommand::kJumpByBool || made.command == LoopCommand::kJumpByIndex)
-      for (int64_t k = 0; k < made.n_targets; ++k) mark(made.targets[k]);
+    switch (made.command) {
+      case LoopCommand::kJump:
+      case LoopCommand::kJumpIfTrue:
+      case LoopCommand::kJumpIfFalse:
+      case LoopCommand::kNextOf:
+        mark(made.target);
+        break;
+      case LoopCommand::kJumpByBool:
+      case LoopCommand::kJumpByIndex:
+        for (int64_t k = 0; k < made.n_targets; ++k) mark(made.targets[k]);
+        break;
+      default:
+        break;
+    }
+  }
+  return is_target;
+}
+
+}  // namespace
+
+LastResults link_loop(std::span<LoopInstruction> code, std::span<const uint8_t> moving) {
+  void* const* const handlers = execute(nullptr, 0, {});
+  const std::vector<bool> is_target = targets_of(code);
+  for (LoopInstruction& made : code) {
     if (made.command != LoopCommand::kSingle)
       made.handler = handlers[kCommandHandlers + static_cast<size_t>(made.command) - 1];
+    if (made.command == LoopCommand::kEnter) made.at_begin = {};
   }
-  // What the registers hold at the list's end they hold when it begins again.
-  Registers registers;
-  LastResults at_begin;
-  for (int pass = 0; pass < 2; ++pass) {
-    at_begin = registers.last();
+  // What the registers hold at a loop's end they hold when it begins again. The first pass finds it, the second
+  // one begins with it.
+  LastResults at_begin = {};
+  const auto pass = [&](bool is_first) {
+    bool holds = true;
+    const auto end = [&](LastResults& begin, const LastResults& end) {
+      if (is_first) begin = end;
+      holds = holds && has(end, begin);
+    };
+    Registers registers(at_begin);
     for (size_t i = 0; i < code.size(); ++i) {
       LoopInstruction& made = code[i];
       if (is_target[i]) registers.forget();
-      if (made.command == LoopCommand::kSingle)
-        made.handler = handlers[registers.pass(made.op, made.single, moving[i])];
-      else if (made.command == LoopCommand::kCallMap && moving[i] == 0 && made.map_arguments->is_small)
-        for (const std::byte* out : {static_cast<const std::byte*>(made.map_arguments->out),
-                                     made.map_arguments->more[0].data,
-                                     made.map_arguments->more[1].data})
-          registers.write(out, kSmallElems * static_cast<int64_t>(sizeof(double)));
-      else if (made.command == LoopCommand::kCallMap || made.command == LoopCommand::kCall ||
-               made.command == LoopCommand::kRunKernel)
-        registers.forget();
+      switch (made.command) {
+        case LoopCommand::kSingle:
+          made.handler = handlers[registers.pass(made.op, made.single, moving[i])];
+          break;
+        case LoopCommand::kCallMap:
+          if (moving[i] != 0 || !made.map_arguments->is_small) {
+            registers.forget();
+            break;
+          }
+          for (const std::byte* out : {static_cast<const std::byte*>(made.map_arguments->out),
+                                       made.map_arguments->more[0].data,
+                                       made.map_arguments->more[1].data})
+            registers.write(out, kSmallElems * static_cast<int64_t>(sizeof(double)));
+          break;
+        case LoopCommand::kCall:
+        case LoopCommand::kRunKernel:
+          registers.forget();
+          break;
+        case LoopCommand::kEnter:
+          registers = Registers(made.at_begin);
+          break;
+        case LoopCommand::kAgainOf:
+          // kEnter stands before the loop's first instruction.
+          end(code[static_cast<size_t>(static_cast<int64_t>(i) + made.target) - 1].at_begin,
+              registers.last());
+          break;
+        case LoopCommand::kAgain:
+          end(at_begin, registers.last());
+          break;
+        default:
+          break;
+      }
     }
+    return holds;
+  };
+  pass(true);
+  if (!pass(false)) {
+    at_begin = {};
+    for (LoopInstruction& made : code)
+      if (made.command == LoopCommand::kEnter) made.at_begin = {};
+    pass(false);
   }
   return at_begin;
 }

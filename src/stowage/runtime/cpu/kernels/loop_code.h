@@ -23,9 +23,23 @@ enum class LoopCommand : uint8_t {
   kJumpIfTrue,    ///< To `target` if the bool at `index` is true.
   kJumpByBool,    ///< To targets[the bool at `index`, clamped to them].
   kJumpByIndex,   ///< To targets[the i32 at `index`, clamped to them].
+  kJumpIfFalse,   ///< To `target` if the bool at `index` is false.
   kLeaveIfFalse,  ///< Ends the loop if the bool at `index` is false.
   kNext,          ///< Ends the loop after the last iteration, or goes on to the next one.
-  kAgain          ///< As kNext, but goes to the first instruction.
+  kAgain,         ///< As kNext, but goes to the first instruction.
+  // Of a loop in the list.
+  kEnter,     ///< Fills the registers with `at_begin`; the loop's first instruction follows.
+  kNextOf,    ///< Counts an iteration in *count. If it was the last one, sets that to 0 and goes to `target`.
+  kAgainOf    ///< The same, but goes to `target` if it was not the last one.
+};
+
+/// Addresses of the results that registers hold at the begin of every iteration of a loop; null for none. A
+/// chain of elements that find them in registers does not wait for memory.
+struct LastResults {
+  const std::byte* f32;         ///< The last f32.
+  const std::byte* f32_before;  ///< The last but one.
+  const std::byte* word;        ///< The last i32, u32 or bool.
+  bool is_byte;                 ///< The word is a bool.
 };
 
 struct LoopInstruction {
@@ -55,16 +69,12 @@ struct LoopInstruction {
       const int32_t* targets;
       int64_t n_targets;
     };
+    struct {
+      int64_t* count;
+      int64_t trip_count;
+    };
+    LastResults at_begin;  ///< Set by link_loop().
   };
-};
-
-/// Addresses of the results that registers hold at the begin of every iteration; null for none. A
-/// chain of elements that find them in registers does not wait for memory.
-struct LastResults {
-  const std::byte* f32 = nullptr;         ///< The last f32.
-  const std::byte* f32_before = nullptr;  ///< The last but one.
-  const std::byte* word = nullptr;        ///< The last i32, u32 or bool.
-  bool is_byte = false;                   ///< The word is a bool.
 };
 
 /// Makes a list ready to run whose instructions have their addresses. Bit 0 of moving[i] says that
