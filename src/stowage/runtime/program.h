@@ -98,23 +98,27 @@ class Program {
   std::vector<Step> bind(const std::vector<Instruction>& body, LoopId innermost);
   Step bind_kernel(const Kernel& kernel, LoopId innermost);
   Operand bind_operand(const View& view) const;
+  // True if the place depends on the slot or on the iteration.
+  static bool has_places(const Buffer& buffer);
+  MovingOperand moving_operand(const Step& step, size_t operand, LoopId innermost) const;
+  void find_turning(Step& step);
+  // Null if the target leaves the loop to the runner.
   std::unique_ptr<BoundLoop> bind_whole(const Step& loop) const;
   static void drop_whole(std::vector<Step>& steps);
-  // The following return false if a step needs the runner.
+  // Describe steps to the target. They return false if a step needs the runner.
   bool describe_loop(const Step& loop, LoopSteps& to) const;
   bool describe(const std::vector<Step>& steps, std::vector<LoopStep>& to) const;
   bool find_moving(const std::vector<Step>& steps, LoopId loop, LoopSteps& to) const;
-  void set_to_begin(const Step& step, Frame& frame) const;
-  void find_turning(Step& step);
-  MovingOperand moving_operand(const Step& step, size_t operand, LoopId innermost) const;
+
   // `is_first`: no kernel of the steps has an address yet that is of use, as at a loop's beginning.
   void run_steps(const std::vector<Step>& steps, Frame& frame, bool is_first,
                  int64_t iteration = 0) const;
   void start_move(const Step& step, const Place& from, const Place& to,
                   std::span<std::byte> bounce, Frame& frame) const;
   void finish_move(const Step& step, Frame& frame) const;
-  // Runs a loop without stepping through it; false if this run has to.
+  // Has the target run a loop; false if this run has to step through it.
   bool run_whole(const Step& step, Frame& frame) const;
+  void set_to_begin(const Step& step, Frame& frame) const;
   Place locate(const Operand& operand, const Frame& frame) const;
   [[gnu::always_inline]] void run_kernel(const Step& step, Frame& frame, bool is_first,
                                          int64_t iteration) const;
