@@ -103,6 +103,7 @@ def peer():
         "pendulum, a sine": (counted(pendulum), [f(1), f(1)]),
         "loop of 10 in a loop": (lambda n: counted(
             lambda i, c: lax.fori_loop(0, 10, lambda i, c: chains(c), c))(n // 10), [f(1)]),
+        "loop of 3 in a loop": (counted(lambda i, c: lax.fori_loop(0, 3, lambda i, c: turns(c), c)), [f(1), f(2)]),
     }
     for name, (loop, init) in cases.items():
         times = []

@@ -207,6 +207,14 @@ std::vector<Case> cases() {
          });
        },
        {f32(1)}},
+      {"loop of 3 in a loop",
+       [](int n) {
+         return counted(n, [](const Array&, const Arrays& c) {
+           return fori_loop(
+               0, 3, [](const Array&, const Arrays& c) { return turns(c); }, c);
+         });
+       },
+       {f32(1), f32(2)}},
   };
 }
 

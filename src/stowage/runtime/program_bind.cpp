@@ -178,7 +178,8 @@ bool Program::describe_loop(const Step& loop, LoopSteps& to) const {
   if (loop.kind == StepKind::kLoop) return true;
   to.predicate = loop.first_address;
   return describe(loop.parts[1], to.condition) && find_moving(loop.parts[1], loop.loop, to) &&
-         to.moving.empty() && to.turning.empty() && !loop.operands[0].places && !loop.operands[0].has_term_of(loop.loop);
+         to.moving.empty() && to.turning.empty() && !loop.operands[0].places &&
+         !loop.operands[0].has_term_of(loop.loop);
 }
 
 // The host of a target with memory of its own does not read indices and predicates where they lie.

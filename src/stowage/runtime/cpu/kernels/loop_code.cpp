@@ -27,14 +27,14 @@ constexpr Held held() {
 
 // Where an element finds its operands: in memory but for those named, which are the last result of their type
 // or, behind `After`, the one before.
-#define STOW_FOR_EACH_WORD_SOURCE(X, ...)                                                    \
-  X(kMemory, 0, 0, __VA_ARGS__) X(kA, 1, 0, __VA_ARGS__) X(kB, 2, 0, __VA_ARGS__)            \
+#define STOW_FOR_EACH_WORD_SOURCE(X, ...)                                                         \
+  X(kMemory, 0, 0, __VA_ARGS__) X(kA, 1, 0, __VA_ARGS__) X(kB, 2, 0, __VA_ARGS__)                 \
   X(kC, 4, 0, __VA_ARGS__) X(kAB, 3, 0, __VA_ARGS__) X(kAC, 5, 0, __VA_ARGS__)
-#define STOW_FOR_EACH_F32_SOURCE(X, ...)                                                     \
-  STOW_FOR_EACH_WORD_SOURCE(X, __VA_ARGS__)                                                  \
-  X(kD, 8, 0, __VA_ARGS__) X(kAfterA, 0, 1, __VA_ARGS__) X(kAfterB, 0, 2, __VA_ARGS__)       \
-  X(kAfterC, 0, 4, __VA_ARGS__) X(kBAfterA, 2, 1, __VA_ARGS__) X(kAAfterB, 1, 2, __VA_ARGS__) \
-  X(kCAfterA, 4, 1, __VA_ARGS__) X(kAAfterC, 1, 4, __VA_ARGS__)                              \
+#define STOW_FOR_EACH_F32_SOURCE(X, ...)                                                          \
+  STOW_FOR_EACH_WORD_SOURCE(X, __VA_ARGS__)                                                       \
+  X(kD, 8, 0, __VA_ARGS__) X(kAfterA, 0, 1, __VA_ARGS__) X(kAfterB, 0, 2, __VA_ARGS__)            \
+  X(kAfterC, 0, 4, __VA_ARGS__) X(kBAfterA, 2, 1, __VA_ARGS__) X(kAAfterB, 1, 2, __VA_ARGS__)     \
+  X(kCAfterA, 4, 1, __VA_ARGS__) X(kAAfterC, 1, 4, __VA_ARGS__)                                   \
   X(kCAfterB, 4, 2, __VA_ARGS__) X(kBAfterC, 2, 4, __VA_ARGS__)
 
 struct Source {
@@ -205,17 +205,17 @@ template <typename T>
 #define STOW_NAMES_OF_WORD(name, out, in, value, kernel) STOW_FOR_EACH_WORD_SOURCE(STOW_NAME, name)
 #define STOW_NAMES_OF_F64(name, out, in, value, kernel) STOW_NAME(kMemory, 0, 0, name)
 #define STOW_NAME(from, from_last, from_before, name) STOW_HANDLER(name##_##from),
-#define STOW_HANDLERS                                                                         \
-  STOW_FOR_EACH_F32_SINGLE(STOW_NAMES_OF_F32)                                                 \
-  STOW_FOR_EACH_WORD_SINGLE(STOW_NAMES_OF_WORD)                                               \
-  STOW_FOR_EACH_F64_SINGLE(STOW_NAMES_OF_F64)                                                 \
-  STOW_HANDLER(select8), STOW_HANDLER(select64),                                              \
-  STOW_FOR_EACH_WORD_SOURCE(STOW_NAME, select32)                                              \
-  STOW_HANDLER(copy1), STOW_HANDLER(copy8), STOW_HANDLER(copy4), STOW_HANDLER(copy_f32),      \
-  STOW_HANDLER(copy_word), STOW_HANDLER(call_map), STOW_HANDLER(call), STOW_HANDLER(run_kernel), \
+#define STOW_HANDLERS                                                                             \
+  STOW_FOR_EACH_F32_SINGLE(STOW_NAMES_OF_F32)                                                     \
+  STOW_FOR_EACH_WORD_SINGLE(STOW_NAMES_OF_WORD)                                                   \
+  STOW_FOR_EACH_F64_SINGLE(STOW_NAMES_OF_F64)                                                     \
+  STOW_HANDLER(select8), STOW_HANDLER(select64),                                                  \
+  STOW_FOR_EACH_WORD_SOURCE(STOW_NAME, select32)                                                  \
+  STOW_HANDLER(copy1), STOW_HANDLER(copy8), STOW_HANDLER(copy4), STOW_HANDLER(copy_f32),          \
+  STOW_HANDLER(copy_word), STOW_HANDLER(call_map), STOW_HANDLER(call), STOW_HANDLER(run_kernel),  \
   STOW_HANDLER(move), STOW_HANDLER(move_in_turn), STOW_HANDLER(jump), STOW_HANDLER(jump_if_true), \
-  STOW_HANDLER(jump_by_bool), STOW_HANDLER(jump_by_index), STOW_HANDLER(jump_if_false),       \
-  STOW_HANDLER(leave_if_false), STOW_HANDLER(next), STOW_HANDLER(again), STOW_HANDLER(enter),  \
+  STOW_HANDLER(jump_by_bool), STOW_HANDLER(jump_by_index), STOW_HANDLER(jump_if_false),           \
+  STOW_HANDLER(leave_if_false), STOW_HANDLER(next), STOW_HANDLER(again), STOW_HANDLER(enter),     \
   STOW_HANDLER(next_of), STOW_HANDLER(again_of)
 constexpr size_t kNumHandlers = kCommandHandlers + static_cast<size_t>(LoopCommand::kAgainOf);
 
@@ -258,51 +258,51 @@ void* const* execute(const LoopInstruction* const begin, int64_t trip_count,
   uint32_t word = word_at(registers);
   STOW_GO();
 #endif
-#define STOW_GO_ON() \
-  ++at;              \
+#define STOW_GO_ON()                                                                              \
+  ++at;                                                                                           \
   STOW_GO()
 
 #define STOW_OPERAND(type, k, from_last, from_before)                                             \
   operand<type, ((from_last) >> k & 1) != 0, ((from_before) >> k & 1) != 0>(s.args[k], last, before, \
                                                                             word)
-#define STOW_CASE(from, from_last, from_before, name, out_type, in_type, value)               \
-  STOW_BEGIN(name##_##from) {                                                                        \
-    const Single& s = at->single;                                                             \
-    [[maybe_unused]] const auto a = STOW_OPERAND(in_type, 0, from_last, from_before);         \
-    [[maybe_unused]] const auto b = STOW_OPERAND(in_type, 1, from_last, from_before);         \
-    [[maybe_unused]] const auto c = STOW_OPERAND(in_type, 2, from_last, from_before);         \
-    [[maybe_unused]] const auto d = STOW_OPERAND(in_type, 3, from_last, from_before);         \
-    const out_type y = value;                                                                 \
-    store_single<out_type>(s.out, y);                                                         \
-    keep<out_type>(y, last, before, word);                                                    \
-    STOW_GO_ON();                                                                             \
+#define STOW_CASE(from, from_last, from_before, name, out_type, in_type, value)                   \
+  STOW_BEGIN(name##_##from) {                                                                     \
+    const Single& s = at->single;                                                                 \
+    [[maybe_unused]] const auto a = STOW_OPERAND(in_type, 0, from_last, from_before);             \
+    [[maybe_unused]] const auto b = STOW_OPERAND(in_type, 1, from_last, from_before);             \
+    [[maybe_unused]] const auto c = STOW_OPERAND(in_type, 2, from_last, from_before);             \
+    [[maybe_unused]] const auto d = STOW_OPERAND(in_type, 3, from_last, from_before);             \
+    const out_type y = value;                                                                     \
+    store_single<out_type>(s.out, y);                                                             \
+    keep<out_type>(y, last, before, word);                                                        \
+    STOW_GO_ON();                                                                                 \
   }
-#define STOW_X(name, out, in, value, kernel) \
+#define STOW_X(name, out, in, value, kernel)                                                      \
   STOW_FOR_EACH_F32_SOURCE(STOW_CASE, name, out, in, value)
-  STOW_FOR_EACH_F32_SINGLE(STOW_X)
+STOW_FOR_EACH_F32_SINGLE(STOW_X)
 #undef STOW_X
-#define STOW_X(name, out, in, value, kernel) \
+#define STOW_X(name, out, in, value, kernel)                                                      \
   STOW_FOR_EACH_WORD_SOURCE(STOW_CASE, name, out, in, value)
-  STOW_FOR_EACH_WORD_SINGLE(STOW_X)
+STOW_FOR_EACH_WORD_SINGLE(STOW_X)
 #undef STOW_X
 #define STOW_X(name, out, in, value, kernel) STOW_CASE(kMemory, 0, 0, name, out, in, value)
-  STOW_FOR_EACH_F64_SINGLE(STOW_X)
+STOW_FOR_EACH_F64_SINGLE(STOW_X)
 #undef STOW_X
 
-  // Of 32 bits, whatever they mean. The choice is made of words, not by a branch.
-#define STOW_CHOICE(from, from_last, from_before, none)                                   \
-  STOW_BEGIN(select32_##from) {                                                                     \
-    const Single& s = at->single;                                                         \
-    const auto chosen = STOW_OPERAND(uint8_t, 0, from_last, 0);                           \
-    const auto yes = std::bit_cast<uint32_t>(STOW_OPERAND(float, 1, from_last, 0));       \
-    const auto no = std::bit_cast<uint32_t>(STOW_OPERAND(float, 2, from_last, 0));        \
-    word = chosen != 0 ? yes : no;                                                        \
-    store_single(s.out, word);                                                            \
-    before = last;                                                                        \
-    last = std::bit_cast<float>(word);                                                    \
-    STOW_GO_ON();                                                                         \
+// Of 32 bits, whatever they mean. The choice is made of words, not by a branch.
+#define STOW_CHOICE(from, from_last, from_before, none)                                           \
+  STOW_BEGIN(select32_##from) {                                                                   \
+    const Single& s = at->single;                                                                 \
+    const auto chosen = STOW_OPERAND(uint8_t, 0, from_last, 0);                                   \
+    const auto yes = std::bit_cast<uint32_t>(STOW_OPERAND(float, 1, from_last, 0));               \
+    const auto no = std::bit_cast<uint32_t>(STOW_OPERAND(float, 2, from_last, 0));                \
+    word = chosen != 0 ? yes : no;                                                                \
+    store_single(s.out, word);                                                                    \
+    before = last;                                                                                \
+    last = std::bit_cast<float>(word);                                                            \
+    STOW_GO_ON();                                                                                 \
   }
-  STOW_FOR_EACH_WORD_SOURCE(STOW_CHOICE, 0)
+STOW_FOR_EACH_WORD_SOURCE(STOW_CHOICE, 0)
 
 STOW_BEGIN(select8) {
   choose_single<uint8_t>(at->single);
