@@ -31,7 +31,7 @@ inline double now_s(int threads) {
   return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
 }
 
-/// Of one call of f, in a turn of so many.
+/// The seconds of one call of f: the mean of `calls` calls.
 template <typename F>
 double seconds_of(F& f, int calls, int threads) {
   const double start = now_s(threads);

@@ -16,7 +16,7 @@ namespace stow {
 
 struct ProductCase {
   int64_t batch = 1, m = 1, n = 1, k = 1;
-  std::string layout;  // of A and B: n = rows contiguous as written, t = transposed
+  std::string layout;  // a letter each for A and B: n = rows contiguous as written, t = transposed
   DType t = DType::kF32;
 };
 

@@ -354,7 +354,8 @@ const Case kCases[] = {
      [] {
        safetensors(R"({"a":{"dtype":"F4","shape":[1],"data_offsets":[0,4]}})", "abcd");
      },
-     "FOLDER/x.safetensors: tensor \"a\": dtype \"F4\" is not supported"},
+     "FOLDER/x.safetensors: tensor \"a\": dtype \"F4\" is not supported; supported are F64, F32, "
+     "BF16, F16, I64, I32, I8, U64, U32, U8, BOOL"},
 };
 
 std::string message_of(const Case& c) {

@@ -19,7 +19,7 @@ using Function = std::function<Array(const Array&)>;
 struct FunctionKind {
   const char* name;
   size_t n_inner;            ///< Functions that it is made of.
-  std::vector<int> numbers;  ///< Of each number that it takes the bound: [0, bound).
+  std::vector<int> numbers;  ///< The bound of each number that it takes: [0, bound).
   Array (*apply)(const Array& x, std::span<const Function> inner, std::span<const int> numbers);
 };
 /// The combinators of each family; the first have no inner functions.

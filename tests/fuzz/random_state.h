@@ -11,7 +11,7 @@ struct RandomState {
   std::string what;  ///< Its form in a line, for messages.
   bool clipped = false;
   MemoryKind weights = MemoryKind::kDevice;
-  int64_t array_bytes = 0, largest_bytes = 0;  ///< Of the weights: of all, and of the largest.
+  int64_t array_bytes = 0, largest_bytes = 0;  ///< Bytes of all weights, and of the largest.
 };
 
 /// The step of a seed over the first `n_arrays` of its arrays: a gradient, for some clipped by its norm,

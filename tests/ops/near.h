@@ -10,8 +10,8 @@
 
 namespace stow::testing {
 
-// Of one result against the naive one, relative to the larger of 1 and the value: sums of a few
-// terms and functions of a few ulp, rounded once to the dtype.
+// The largest error of a result against the naive one, relative to the larger of 1 and the value:
+// for sums of a few terms and functions of a few ulp, rounded once to the dtype.
 inline double stated_error(DType dtype) {
   switch (dtype) {
     case DType::kF64:

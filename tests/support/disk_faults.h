@@ -13,7 +13,7 @@ namespace stow::testing {
 
 class RandomFaults final : public DiskFaults {
  public:
-  /// Of a hundred pieces, how many are treated so.
+  /// How many pieces of a hundred have each fault.
   struct Rates {
     int error = 0;           ///< EIO.
     int interrupted = 0;     ///< EINTR or EAGAIN.

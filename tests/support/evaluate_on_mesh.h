@@ -20,7 +20,7 @@ using PerPosition = std::vector<std::vector<Bytes>>;
 /// What one position did.
 struct MeshTraffic {
   std::map<OpKind, int64_t> count;          ///< Collectives run, by op.
-  std::map<OpKind, int64_t> largest_bytes;  ///< Of an operand or result, by op.
+  std::map<OpKind, int64_t> largest_bytes;  ///< The largest operand or result, by op.
 };
 
 /// The outputs at each position. Aborts where positions disagree on a branch or on the end of a

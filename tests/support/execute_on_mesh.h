@@ -16,7 +16,7 @@ struct MeshExecution {
   PerPosition outputs;
   std::vector<AxisSharding> out;  ///< How they lie.
   std::vector<CollectiveCount> collectives;
-  MemoryAnalysis analysis;  ///< Of one position.
+  MemoryAnalysis analysis;  ///< The analysis of one position.
   int64_t n_started = 0;    ///< Collectives that run beside computation, those in loops counted once.
   /// What did not hold; empty when all did: nothing is read or written while a transfer touches it,
   /// predicted is measured at every position byte for byte, and results have the bytes of their types.

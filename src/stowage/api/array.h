@@ -27,8 +27,8 @@ template <typename T>
 concept Scalar = std::is_arithmetic_v<T>;
 }  // namespace concepts
 
-/// The dtype that holds elements of a C++ type: float f32, int i32, bool bool, …; 16-bit integers
-/// have none.
+/// The dtype of a C++ type: f32 for float, i32 for int, bool for bool, … There is none for 16-bit
+/// integers.
 template <concepts::Scalar T>
 constexpr DType dtype_of() {
   if constexpr (std::same_as<T, bool>)
@@ -41,9 +41,9 @@ constexpr DType dtype_of() {
     return sizeof(T) == 1 ? DType::kU8 : sizeof(T) == 4 ? DType::kU32 : DType::kU64;
 }
 
-/// A C++ scalar on its way into an expression. Its type is weak: it takes the dtype of the array
-/// it meets (x * 2.0 keeps bf16), and where it meets none a float is f32, an integer i32 (i64 when
-/// it needs that).
+/// A C++ scalar as an operand. Its dtype is weak: the scalar takes the dtype of the array beside it
+/// (x * 2.0 keeps bf16). Without an array, a float is f32 and an integer i32, or i64 if it does not
+/// fit.
 struct ScalarValue {
   DType dtype = DType::kF32;
   double real = 0;      ///< Value of a float.
@@ -74,7 +74,7 @@ struct ScalarValue {
 /// The default argument by which a function learns where it was called.
 #define STOW_AT SourceLocation at = {__builtin_FILE(), __builtin_LINE()}
 
-/// As STOW_AT beside an overload that {} may mean, as which it does not count.
+/// Replaces STOW_AT where an argument {} must select another overload: {} does not convert to it.
 struct CallSite {
   template <std::same_as<const char*> File>
   CallSite(File file, int line) : at{file, line} {}  ///< Not from {}.
@@ -92,8 +92,8 @@ struct ElementNumber {
   SourceLocation at;
 };
 
-/// A handle to an immutable value; copying shares it. A default-constructed Array is empty, and
-/// only fit to be assigned to.
+/// A handle to an immutable value; copies share it. A default-constructed Array is empty and can
+/// only be assigned to.
 class Array {
  public:
   Array() = default;
@@ -104,7 +104,7 @@ class Array {
   /// A type without data, for `lower` and for planning.
   static Array abstract(ArrayType type);
   static Array abstract(Shape shape, DType dtype = DType::kF32);  ///< The same.
-  /// A strong scalar: like Array(value), but it does not yield in promotion.
+  /// A scalar of a dtype that is not weak in promotion, unlike that of Array(value).
   static Array scalar(ScalarValue value, DType dtype);
   static Array scalar(ScalarValue value);  ///< Array(value): weak, of its own dtype.
   /// Copies `data`, row-major, to the default device; `dtype` converts on the way.
@@ -148,10 +148,10 @@ class Array {
     return from(data, Shape{static_cast<int64_t>(data.size())}, dtype, at);
   }
 
-  bool empty() const { return impl_ == nullptr; }  ///< Default-constructed.
-  bool is_concrete() const;  ///< Has data.
-  bool is_traced() const;  ///< A value of a graph.
-  bool is_abstract() const;  ///< A type alone.
+  bool empty() const { return impl_ == nullptr; }  ///< True if default-constructed.
+  bool is_concrete() const;  ///< True if it has data.
+  bool is_traced() const;  ///< True for a value of a graph that is being traced.
+  bool is_abstract() const;  ///< True for a type without data.
 
   /// The type and its parts. Errors: TraceError on an empty array.
   const ArrayType& type() const;
@@ -163,8 +163,8 @@ class Array {
   /// The extent of an axis; a negative one counts from the end.
   int64_t dim(int axis) const;
 
-  /// The elements in row-major order, converted to T. Errors: TraceError where there are none: on
-  /// a traced, abstract, donated or empty array.
+  /// The elements in row-major order, converted to T.
+  /// Errors: TraceError for a traced, abstract, donated or empty array, which has no data.
   template <concepts::Scalar T>
   std::vector<T> to_vector(STOW_AT) const {
     std::vector<std::conditional_t<std::same_as<T, bool>, uint8_t, T>> data(
@@ -186,14 +186,14 @@ class Array {
   /// True if the only element differs from zero. Errors: as item; branching on a traced value.
   explicit operator bool() const { return truth({}); }
 
-  /// Half-open [start, stop) of one axis by steps; negative numbers count from the end, numbers
-  /// past it are clamped, as in NumPy.
+  /// Elements start, start + step, … of the half-open range [start, stop) of one axis. As in NumPy,
+  /// negative numbers count from the end, and numbers past the end are clamped.
   Array slice(int axis, int64_t start, int64_t stop, int64_t step = 1, STOW_AT) const;
   /// NumPy's indexing: x.index({0, range(1, 3), newaxis, ellipsis, rows}), where `rows` is an array
-  /// of integers. An array's numbers out of range are clamped, as in JAX; a C++ integer out of range
-  /// is an error. Negative numbers count from the end.
+  /// of integers. Negative indices count from the end. An index of an array that is out of range is
+  /// clamped, as in JAX; a C++ integer out of range is an error.
   Array index(std::initializer_list<Index> indices, STOW_AT) const;
-  /// Updates of what `index` would read, as values: x.at({0}).set(1). See at.h.
+  /// Functional updates of the elements that index() reads: x.at({0}).set(1). See at.h.
   AtIndex at(std::initializer_list<Index> indices, STOW_AT) const;
   /// Element `i` of the leading axis, which is dropped; negative counts from the end.
   Array operator[](ElementNumber i) const;
@@ -209,7 +209,7 @@ class Array {
                           SourceLocation at);
   void read(void* out, DType as, const char* what, SourceLocation at) const;
   void check_one(SourceLocation at) const;
-  bool truth(SourceLocation at) const;
+  bool truth(SourceLocation at) const;  // true if the one element is not zero
 
   std::shared_ptr<ArrayImpl> impl_;
 };
@@ -226,12 +226,12 @@ class Operand {
           int line = __builtin_LINE())
       : at{file, line}, scalar_(ScalarValue(value)) {}
 
-  bool is_scalar() const { return scalar_.has_value(); }  ///< A C++ number.
-  const ScalarValue& scalar() const { return *scalar_; }  ///< If it is one.
-  const Array& array() const { return array_; }  ///< If it is one.
-  /// The dtype it would have, and whether that yields in promotion.
+  bool is_scalar() const { return scalar_.has_value(); }  ///< True for a C++ number.
+  const ScalarValue& scalar() const { return *scalar_; }  ///< The number, if is_scalar().
+  const Array& array() const { return array_; }  ///< The array, if not is_scalar().
+  /// The dtype as an array, and whether it is weak in promotion.
   WeakDType dtype() const;
-  Shape shape() const { return is_scalar() ? Shape{} : array_.shape(); }  ///< Of either.
+  Shape shape() const { return is_scalar() ? Shape{} : array_.shape(); }  ///< [] for a number.
   int rank() const { return is_scalar() ? 0 : array_.rank(); }  ///< 0 for a number.
 
   SourceLocation at;
@@ -241,13 +241,14 @@ class Operand {
   std::optional<ScalarValue> scalar_;
 };
 
-/// The device of arrays made from data; Device::cpu() unless a guard says otherwise.
+/// The device on which arrays are made from data: that of the innermost DefaultDevice of this
+/// thread, by default Device::cpu().
 std::shared_ptr<Device> default_device();
 
 /// While it lives, `device` is this thread's default device.
 class DefaultDevice {
  public:
-  explicit DefaultDevice(std::shared_ptr<Device> device);  ///< Takes effect.
+  explicit DefaultDevice(std::shared_ptr<Device> device);  ///< Takes effect at once.
   ~DefaultDevice();
   DefaultDevice(const DefaultDevice&) = delete;
   DefaultDevice& operator=(const DefaultDevice&) = delete;

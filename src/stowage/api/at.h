@@ -1,5 +1,5 @@
-// x.at({...}).set(v) and its like: an array with some places changed, as a value.
-// Not assignment: x stays as it is; a program updates in place where nothing else reads x.
+// x.at({...}).set(v), add, get, …: a copy of an array with some elements updated.
+// Not assignment: x is unchanged. A compiled program updates in place if nothing else reads x.
 #pragma once
 
 #include <functional>
@@ -9,33 +9,36 @@
 
 namespace stow {
 
-/// Places of an array, by Array::at. Values broadcast to the shape that `index` would give and take
-/// the dtype of the array.
-/// Out of range: numbers of an index array that are out of range, once negative ones have been
-/// counted from the end, change nothing (kFill, which JAX also calls "drop"), or count as `mode`
-/// says; a C++ integer out of range is an error.
-/// Repeated places: each update counts, in row-major order of the index arrays; the last of `set`
-/// wins. Gradients: an element that was overwritten gets none, nor an update that was.
+/// Selected elements of an array; made by Array::at. Values broadcast to the shape of
+/// x.index({...}) and are converted to the dtype of the array. Every update returns the whole
+/// updated array.
+/// Out of range: negative indices count from the end first. An index of an index array that is then
+/// out of range changes nothing under kFill (JAX's "drop"); IndexMode describes the other modes. A
+/// C++ integer out of range is an error.
+/// Repeated indices: updates apply in row-major order of the index arrays; the last `set` wins.
+/// Gradients: an overwritten element or update has a zero gradient.
 /// Errors: TraceError "[index] ..." or "[at] ...".
 class AtIndex {
  public:
-  using Mode = IndexMode;  ///< The treatment of places that are not there.
-  /// The elements that `index` reads; out of range as `mode` says, by default kClip as in JAX. kFill reads
-  /// `fill_value` there.
+  using Mode = IndexMode;  ///< The treatment of indices out of range.
+  /// The selected elements, as x.index({...}). Indices out of range are clamped by default, as in
+  /// JAX; kFill reads `fill_value` for them.
   Array get(Mode mode = Mode::kClip, const std::optional<ScalarValue>& fill_value = {}) const;
-  Array set(const Operand& value, Mode mode = Mode::kFill) const;       ///< Writes.
-  Array add(const Operand& value, Mode mode = Mode::kFill) const;       ///< Adds.
-  Array subtract(const Operand& value, Mode mode = Mode::kFill) const;  ///< Subtracts.
-  Array multiply(const Operand& value, Mode mode = Mode::kFill) const;  ///< Multiplies.
-  /// Divides; repeated places are divided by the product.
+  Array set(const Operand& value, Mode mode = Mode::kFill) const;       ///< Replaces by `value`.
+  Array add(const Operand& value, Mode mode = Mode::kFill) const;       ///< Adds `value`.
+  Array subtract(const Operand& value, Mode mode = Mode::kFill) const;  ///< Subtracts `value`.
+  Array multiply(const Operand& value, Mode mode = Mode::kFill) const;  ///< Multiplies by `value`.
+  /// Divides by `value`; an element whose index is repeated is divided by the product of its
+  /// values.
   Array divide(const Operand& value, Mode mode = Mode::kFill) const;
-  /// To the power; of repeated places to the product.
+  /// Raises to the power `value`; for a repeated index, to the product of its values.
   Array power(const Operand& value, Mode mode = Mode::kFill) const;
-  Array min(const Operand& value, Mode mode = Mode::kFill) const;  ///< Keeps the smaller.
-  Array max(const Operand& value, Mode mode = Mode::kFill) const;  ///< Keeps the larger.
-  /// Replaces what is there by `function` of it, which works element by element and keeps the type;
-  /// at repeated places as often as they are repeated. With arrays of integers it has no gradient,
-  /// as in JAX. There `function` sees all of the array, as often as the most repeated place says.
+  Array min(const Operand& value, Mode mode = Mode::kFill) const;  ///< Keeps the smaller of two.
+  Array max(const Operand& value, Mode mode = Mode::kFill) const;  ///< Keeps the larger of two.
+  /// Replaces each selected element e by function(e), once for each time that its index is
+  /// repeated. `function` works element by element and keeps the type. With index arrays the update
+  /// has no gradient, as in JAX; `function` is then called on the whole array, as many times as the
+  /// most frequent index is repeated.
   Array apply(const std::function<Array(const Array&)>& function, Mode mode = Mode::kFill) const;
 
  private:

@@ -1,5 +1,5 @@
 // checkpoint: marks a function whose intermediate values a policy keeps, recomputes or offloads.
-// Not a change of any number; and without differentiation, not of anything.
+// It changes no result, and without differentiation it has no effect at all.
 #pragma once
 
 #include "stowage/api/jit.h"
@@ -22,8 +22,9 @@ CheckpointResult run_checkpoint(const TreeRef& arguments, const LeafFunction& fu
                                 const ir::PolicyPtr& policy, const CheckpointOptions& options,
                                 SourceLocation at);
 
-/// `function` with the same values, whose gradient keeps what `policy` says and recomputes the rest
-/// (no policy: keeps only its inputs). Checkpoints nest. Outside a trace it is `function` itself.
+/// Returns a function with the values of `function`. Its gradient keeps the intermediate values
+/// that `policy` names and recomputes the rest; without a policy it keeps only the inputs.
+/// Checkpoints nest. Outside a trace a call calls `function`.
 /// Source: JAX's jax.checkpoint (remat).
 template <typename F>
 auto checkpoint(F function, ir::PolicyPtr policy = nullptr, CheckpointOptions options = {}, STOW_AT) {
@@ -40,7 +41,7 @@ auto checkpoint(F function, ir::PolicyPtr policy = nullptr, CheckpointOptions op
   };
 }
 
-/// Names a value for the policies; the value itself otherwise.
+/// Returns x, with a name for checkpoint policies.
 Array checkpoint_name(const Operand& x, std::string name);
 
 }  // namespace stow

@@ -30,12 +30,14 @@ std::vector<Array> run_fori(const LoopRequest& request, const Operand& lower, co
 
 namespace control_detail {
 
+// True if the results of two branches have one type; else stops the compilation with a sentence.
 template <typename First, typename Second>
 constexpr bool check_alike() {
   static_assert(std::same_as<First, Second>,
                 "stowage: the branches must return trees of one type");
   return std::same_as<First, Second> && !std::same_as<First, void>;
 }
+// True if a body's result has the carry's type; else stops the compilation with a sentence.
 template <typename R, typename Carry>
 constexpr bool check_carry() {
   static_assert(std::same_as<R, Carry> || std::same_as<R, void>,

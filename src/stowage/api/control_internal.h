@@ -10,22 +10,24 @@
 
 namespace stow {
 
-/// "carry 'h'", or "the carry" of a lone array.
+/// The words with which an error names a leaf: "carry 'h'", or "the carry" if `path` is empty, as
+/// it is for a tree that is a single array.
 std::string leaf_name(std::string_view what, const std::string& path);
 
-/// The declared inputs of a loop's body and how errors call them.
+/// A loop's body, the inputs that it declares, and the names that errors give them.
 struct LoopBody {
   const char* what;                        ///< "scan", for errors.
-  std::vector<std::string> carry_paths;    ///< One a carry.
+  std::vector<std::string> carry_paths;    ///< The path of each carry in its tree.
   std::vector<std::string> names;          ///< Names of the carries, then of the slices.
-  std::vector<ArrayType> slices;           ///< Types of what the body gets after the carries.
-  /// Inputs: carries, slices. Outputs: carries, then whatever else.
+  std::vector<ArrayType> slices;           ///< Types of the inputs that follow the carries.
+  /// Inputs: carries, slices. Outputs: the next carries, then any further results.
   std::function<std::vector<Array>(std::span<const Array>)> body;
 };
 
-/// Traces the body, the captures going first; twice where a weak initial carry takes the type that
-/// the body returns, which `carry` is then converted to. Where the body has effects, their token is
-/// one more carry, behind the others (take_effects).
+/// Traces the body. Inputs of the graph: the captures, the carries, the slices. `carry`: the
+/// initial carries. If one has a weak dtype and the body returns another type, it is converted to
+/// that type, and the body is traced once more. If the body has effects, their token is appended to
+/// the carries (see take_effects in trace.h).
 /// Errors: TraceError where the body returns too few arrays or a carry of another type.
 Nested trace_loop_body(const LoopBody& loop, std::vector<Array>& carry);
 

@@ -1,14 +1,14 @@
 // custom_vjp: a function with a reverse-mode rule of the user's own.
-// Not a change of its value; only of how it is differentiated.
+// It changes no value of the function, only how it is differentiated.
 #pragma once
 
 #include "stowage/api/jit.h"
 
 namespace stow {
 
-/// A type-erased call. `arguments` is the tuple of them. The forward rule returns a pair whose
-/// parts `parts` finds; `backward` takes the leaves of such a pair, the first part's being
-/// cotangents, and returns a tree like the tuple of the arguments.
+/// A type-erased call. `arguments`: the tuple of arguments. `forward` returns a pair (outputs,
+/// residuals); `parts` returns the trees of the two. `backward` takes the leaves of a pair
+/// (cotangents, residuals), whose structure is `like`, and returns a tree like `arguments`.
 struct CustomVjpRequest {
   TreeRef arguments;
   LeafFunction function, forward;
@@ -16,31 +16,31 @@ struct CustomVjpRequest {
   std::function<OwnedTree(const OwnedTree& like, std::span<const Array>)> backward;
   SourceLocation at;
   const void* identity;  ///< Identity of the function, to detect a rule that calls it.
-  const char* what = "custom_vjp";
-  const char* forward_name = "the forward rule";  ///< For errors, as `what`.
+  const char* what = "custom_vjp";                ///< Name of the function in errors.
+  const char* forward_name = "the forward rule";  ///< Name of `forward` in errors.
 };
 struct CustomVjpResult {
-  std::vector<Array> outputs;
-  OwnedTree result;
+  std::vector<Array> outputs;  ///< Leaves of the function's result.
+  OwnedTree result;            ///< The tree that they belong to.
 };
+/// Records the call in the current trace. Errors: as custom_vjp.
 CustomVjpResult run_custom_vjp(const CustomVjpRequest& request);
 
-/// `function` with the same values, whose gradient is given by two rules:
+/// Returns a function with the values of `function` whose gradient two rules define:
 ///   forward(args…) -> pair(what function returns, residuals, any tree);
-///   backward(residuals, cotangent) -> a tuple of cotangents like the arguments (or, of one
-///   argument, its cotangent alone). An empty Array in it stands for zero; leaves of arguments that
-///   are no floats have none, whatever is returned there. One that lies on the device is moved to
-///   where its argument lies.
-/// The cotangent is a tree like the result, with zeros for leaves that are no floats. All three are
-/// traced at every call. What forward computes may be recomputed under a checkpoint policy, as any
-/// other values; backward is differentiated like any function for second derivatives; under vmap
-/// the rules are batched with the function. Plain C++ values and arrays may be captured; an array
-/// that is differentiated must be an argument.
-/// Outside a trace it is `function` itself.
-/// Errors:  TraceError naming the leaf and both types where the forward rule's result is not the
-///          function's, or a cotangent not of its argument's type; where a rule calls the function
-///          that it is a rule of (call the plain one there); where a captured array is
-///          differentiated.
+///   backward(residuals, cotangent) -> a tuple of cotangents like the arguments (for one argument,
+///   its cotangent alone also serves). An empty Array stands for a zero cotangent. Cotangents of
+///   leaves that are no floats are ignored. A cotangent on the device is moved to its argument's
+///   memory.
+/// `cotangent` is a tree like the result, with zeros for leaves that are no floats. Every call
+/// traces all three functions. A checkpoint policy may recompute values that forward computes, as
+/// any other values. Second derivatives differentiate backward as any function. vmap batches the
+/// rules with the function. The functions may capture C++ values and arrays; an array that is
+/// differentiated must be an argument. Outside a trace a call calls `function`.
+/// Errors:  TraceError naming the leaf and both types if the forward rule's first part is not the
+///          function's result, or if a cotangent does not have its argument's type; TraceError if a
+///          rule calls the function that it belongs to (call the plain function there), or if a
+///          captured array is differentiated.
 /// Source:  JAX's jax.custom_vjp.
 template <typename F, typename Forward, typename Backward>
 auto custom_vjp(F function, Forward forward, Backward backward, STOW_AT) {

@@ -19,16 +19,16 @@ class MeshArguments;  // api/mesh_program.h
 class MeshRunner;
 
 struct JitOptions {
-  /// Arguments, by number, whose arrays may be overwritten; they cannot be used after a call. One
-  /// whose result lies in another memory is kept, with a warning in the log.
+  /// Numbers of arguments whose arrays the program may overwrite; they cannot be used after a call.
+  /// An array whose result lies in another memory kind is not donated; the log has a warning then.
   std::vector<int> donate_argnums = {};
-  /// Shardings of arguments, by path: "0" is the first argument, "0/w1" a part of it. One that lies
-  /// in another memory is an error, as in JAX.
+  /// Shardings of arguments, by path: "0" is the first argument, "0/w1" a part of it. An argument
+  /// that lies in another memory kind is an error, as in JAX.
   ShardingsByPath in_shardings = {};
-  /// Shardings of results, by their path in the result ("" is all of it). A stack that a scan makes is
-  /// written there slice by slice.
+  /// Shardings of results, by path in the result ("" is the whole). A result that a scan stacks is
+  /// moved there slice by slice.
   ShardingsByPath out_shardings = {};
-  /// Over a mesh: if true, a note of the sharding_report is an error that names its bytes and source.
+  /// True: over a mesh, each note of sharding_report() is an error that names its bytes and source.
   bool strict_sharding = false;
   /// The name of the function in errors and reports.
   std::string name = "jit";
@@ -48,7 +48,7 @@ using LeafFunction = std::function<OwnedTree(std::span<const Array>)>;
 struct CapturedArray {
   std::string name;  ///< "captured/0", as in the graph.
   ArrayType type;
-  std::string made;  ///< Where, if known.
+  std::string made;  ///< The place that made it; empty if unknown.
 };
 
 /// An entry of jit's cache, for one structure and types of arguments.
@@ -71,20 +71,21 @@ struct JitEntry {
   std::unordered_map<const Executable*, std::shared_ptr<MeshRunner>> mesh_runners;  ///< By program.
   std::unordered_map<std::string, ExecutablePtr> executables;  ///< By the target's key.
 
+  /// The program for a target, compiled when first needed.
   const ExecutablePtr& executable(const runtime::TargetPtr& target);
-  /// Result number `i`, lying where the function put it.
+  /// `result`, which is result number `i`, with the sharding that the function gave it.
   Array placed(Array result, size_t i) const;
-  /// Runs it, by this program if given; donated arguments are marked. Abstract arguments give
-  /// abstract results.
+  /// Runs `program`, by default the one for the arguments' device, and marks donated arguments.
+  /// Returns the leaves of the result; they are abstract if an argument is abstract.
   std::vector<Array> run(std::span<const TreeRef> arguments, const ExecutablePtr& program = {});
 };
 using JitEntryPtr = std::shared_ptr<JitEntry>;  ///< Shared by copies.
 
-/// The cache of one jitted function.
+/// The trace cache of one jitted function.
 class JitCache {
  public:
   JitCache(JitOptions options, SourceLocation at);
-  /// The entry for arguments like these; traces `function` when there is none.
+  /// The entry for arguments of this structure and these types; traces `function` if there is none.
   JitEntryPtr find(std::span<const TreeRef> arguments, const LeafFunction& function);
   int64_t n_traces() const { return n_traces_; }
 
@@ -97,12 +98,13 @@ class JitCache {
   int64_t n_traces_ = 0;
 };
 
-/// Throws TraceError naming the first leaf where the arguments differ from those of `entry`.
+/// Throws TraceError naming the first leaf whose type differs from the one that `entry` was traced
+/// for.
 void check_arguments(const JitEntry& entry, std::span<const TreeRef> arguments);
 /// True if a trace is active in this thread.
 bool is_tracing();
 
-/// Arguments as trees: a C++ scalar is a weak array.
+/// An argument as a tree: a C++ scalar becomes a weak array, a tree is itself.
 template <typename T>
 decltype(auto) as_tree(const T& value) {
   if constexpr (concepts::Scalar<T>)
@@ -113,7 +115,7 @@ decltype(auto) as_tree(const T& value) {
 template <typename T>
 using AsTree = std::conditional_t<concepts::Scalar<T>, Array, T>;
 
-/// Stops a compilation with a sentence where a function does not take or give trees of arrays, or
+/// Stops the compilation with a sentence if a function does not take or return trees of arrays, or
 /// cannot be called with the arguments.
 template <typename F, typename... Args>
 constexpr void check_function() {
@@ -147,7 +149,8 @@ constexpr auto body_result() {
 template <typename F, typename... Args>
 using BodyResult = typename decltype(body_result<F, Args...>())::type;  ///< void: no such call.
 
-/// `function` over arguments like these as a function over their leaves. Refers to both.
+/// A function over leaves that calls `function` with a tree like `arguments`. It refers to both,
+/// which must outlive it.
 template <typename F, typename... Args>
 LeafFunction leaf_function(F& function, const std::tuple<Args...>& arguments) {
   return [&function, &arguments](std::span<const Array> leaves) {
@@ -164,9 +167,10 @@ class Compiled {
  public:
   Compiled(JitEntryPtr entry, ExecutablePtr executable)
       : entry_(std::move(entry)), executable_(std::move(executable)) {}
-  /// Exact, without running.
+  /// The exact memory use of a run; nothing is run.
   const MemoryAnalysis& memory_analysis() const { return executable_->memory_analysis(); }
-  /// Values that stay whole or pass through a larger form, and the bytes that its positions send.
+  /// Over a mesh: values that stay whole or are gathered on the way, and the bytes that positions
+  /// send.
   ShardingReport sharding_report() const { return sharding_report_of(*executable_); }
   const Executable& executable() const { return *executable_; }  ///< The program itself.
   const std::vector<std::string>& input_names() const { return entry_->input_names; }  ///< By path.
@@ -206,7 +210,7 @@ class Lowered {
   /// Errors: TraceError for a policy that cannot take effect.
   Compiled<R> compile() const;
   /// The same with other options (a policy for every region, a dump): another plan of the same
-  /// trace. What is donated stays as it was.
+  /// trace. `options.donated` is ignored; jit's donate_argnums apply.
   Compiled<R> compile(CompileOptions options) const;
 
  private:
@@ -241,8 +245,8 @@ class Jitted {
   Jitted(F function, JitOptions options, SourceLocation at)
       : state_(std::make_shared<State>(std::move(function), JitCache(std::move(options), at))) {}
 
-  /// Runs the function as a compiled program; traces and plans only for a structure and types not
-  /// seen yet. Inside a trace it is the function itself.
+  /// Runs the function as a compiled program. Traces and plans only for a structure and types of
+  /// arguments that it has not seen yet. Inside a trace, calls the function.
   /// Errors: TraceError from tracing and for misused arguments; CapacityError.
   template <typename... Args>
   auto operator()(const Args&... args) const {
@@ -275,8 +279,9 @@ class Jitted {
   std::shared_ptr<State> state_;
 };
 
-/// Compiles `function`, a pure function of trees. Arrays that it captures become hidden arguments
-/// with the value that they had when it was traced; plain C++ values it captures are frozen then.
+/// Compiles `function`, a pure function of trees, at its first call. Arrays that it captures become
+/// hidden arguments with the value that they have when it is traced. The C++ values that it
+/// captures become constants then.
 template <typename F>
 Jitted<F> jit(F function, JitOptions options = {}, STOW_AT) {
   return Jitted<F>(std::move(function), std::move(options), at);

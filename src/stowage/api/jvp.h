@@ -1,27 +1,29 @@
-// jvp, jacfwd, linearize, linear_transpose: forward-mode derivatives, made of reverse mode.
-// Not rules of their own: an op without a gradient has no jvp either.
+// jvp, jacfwd, linearize, linear_transpose: forward-mode derivatives, composed from reverse mode.
+// No rules of their own: an op without a gradient has no jvp either.
 #pragma once
 
 #include "stowage/api/grad.h"
 
 namespace stow {
 
-// The pullback of a function is linear in the cotangent, and the transpose of that is the function's
-// derivative itself. Under jit the work of the pullback at zeros is dead code; what is left is what
-// forward mode computes, after the forward work.
+// The pullback of a function is linear in the cotangent, and the transpose of the pullback is the
+// function's derivative. Under jit the pullback's work at a zero cotangent is dead code. The
+// forward work and the work of forward mode remain.
 
-/// Throws TraceError naming the first leaf where a tangent is not of the type of its primal.
+/// Throws TraceError if a tangent does not have the type of its primal; the message names the first
+/// leaf that differs and, as the function that was called, `what`.
 void check_tangents(const char* what, const TreeRef& primals, const TreeRef& tangents,
                     SourceLocation at);
-/// Throws TraceError naming the first leaf, of an argument or of the result, that is no float.
+/// Throws TraceError if a leaf of an argument or of the result is no float; it names the first one.
 void check_linear_types(const Linearization& transpose, const TreeRef& arguments);
-/// The Jacobian of y by x, `column` giving the product of it with a tangent.
+/// The Jacobian of y by x. `column` returns the product of the Jacobian with a tangent of x.
+/// Shapes:  [y..., x...].
 Array forward_jacobian_of(const Array& x, const Array& y,
                           const std::function<Array(const Array&)>& column);
 
 namespace jvp_detail {
 
-// The transpose of a function that is linear in its arguments, of which the types alone count.
+// The transpose of a function that is linear in its arguments. Only the arguments' types are read.
 template <typename F, typename... Args>
 auto transpose(const LinearizeRequest& request, F& function, const std::tuple<Args...>& arguments) {
   check_function<F, Args...>();
@@ -48,11 +50,11 @@ class Pushforward {
   Pushforward(Arguments arguments, Transpose transpose)
       : arguments_(std::move(arguments)), transpose_(std::move(transpose)) {}
 
-  /// The product of the Jacobian with `tangents`, trees of the types of the arguments: a tree like
-  /// the function's result. Leaves that are no floats take any tangent; those of the result are
-  /// zeros. May be called any number of times, where a Pullback may; the forward work is not
-  /// repeated.
-  /// Errors: TraceError naming the leaf where a tangent differs from its argument.
+  /// The product of the Jacobian with `tangents`, trees like the arguments. Returns a tree like the
+  /// function's result. Leaves of arguments that are no floats take any tangent; leaves of the
+  /// result that are no floats are zeros. May be called as often as a Pullback may; a call does not
+  /// repeat the forward work.
+  /// Errors: TraceError naming the leaf if the type of a tangent differs from its argument's.
   R operator()(const Args&... tangents, STOW_AT) const {
     const Arguments along(tangents...);
     check_tangents("linearize", tree_ref(arguments_), tree_ref(along), at);
@@ -60,7 +62,7 @@ class Pushforward {
   }
 
  private:
-  Arguments arguments_;  // leaves of types alone
+  Arguments arguments_;  // abstract arrays: types without data
   Transpose transpose_;
 };
 
@@ -76,8 +78,8 @@ auto pushforward(const R& outputs, const Pullback<R, std::tuple<Args...>>& pullb
 
 }  // namespace jvp_detail
 
-/// pair(function(args…), its derivative there as a function of tangents): jvp with the forward work
-/// done once for many tangents. Errors: as vjp.
+/// Returns pair(function(args…), the derivative at `args` as a Pushforward). It is jvp with the
+/// forward work done once for many tangents. Errors: as vjp.
 ///   auto [y, along] = linearize(f, x);  const Array dy = along(dx);
 /// Source:  JAX's jax.linearize.
 template <typename F, typename... Args>
@@ -87,8 +89,8 @@ auto linearize(F function, const Args&... args) {
   return std::pair(std::move(outputs), std::move(along));
 }
 
-/// As linearize of a function that returns pair(outputs, aux), aux being any tree: a tuple (outputs,
-/// derivative, aux).
+/// linearize for a function that returns pair(outputs, aux), where aux is any tree. Returns a tuple
+/// (outputs, derivative, aux).
 template <typename F, typename... Args>
 auto linearize_aux(F function, const Args&... args) {
   auto [outputs, pullback, aux] = vjp_aux(std::move(function), args...);
@@ -96,12 +98,12 @@ auto linearize_aux(F function, const Args&... args) {
   return std::tuple(std::move(outputs), std::move(along), std::move(aux));
 }
 
-/// The transpose of a linear function of trees of floats like `args`, of which the types alone
-/// count: they may be abstract. It takes a tree like the function's result and gives a tuple like
-/// the arguments. What the function captures it may depend on in any way.
-/// Errors:  TraceError naming the leaf where an argument or result is no float, or where the
-///          cotangent differs from the result; where the function is seen not to be linear, with the
-///          value at fault (a constant that is added is not seen, as in JAX).
+/// The transpose of a linear function of trees of floats like `args`. Only the types of `args` are
+/// read; they may be abstract. The transpose takes a tree like the function's result and returns a
+/// tuple like the arguments. The function need not be linear in arrays that it captures.
+/// Errors:  TraceError naming the leaf if an argument or result is no float, or if the cotangent's
+///          type differs from the result's; TraceError naming the value at fault if the function is
+///          found not to be linear (an added constant is not found, as in JAX).
 /// Source:  JAX's jax.linear_transpose.
 template <typename F, typename... Args>
 auto linear_transpose(F function, const Args&... args) {
@@ -110,12 +112,13 @@ auto linear_transpose(F function, const Args&... args) {
   return jvp_detail::transpose(request, function, std::tuple<AsTree<Args>...>(args...));
 }
 
-/// pair(function(primals…), its derivative there along `tangents`). Tangents have the types of the
-/// primals and the derivative that of the result; leaves that are no floats take any and get zeros.
+/// Returns pair(function(primals…), its derivative at `primals` along `tangents`). Tangents have
+/// the types of the primals, and the derivative has the type of the result. Leaves of primals that
+/// are no floats take any tangent; the derivative of a result that is no float is zeros.
 ///   auto [g, hv] = jvp(grad(f), std::tuple(x), std::tuple(v));  // a Hessian-vector product
-/// Works inside jit and outside, nested, and under vmap. Rules of custom_vjp count, where JAX has
-/// none for them; a while_loop has no derivative.
-/// Errors:  TraceError where a tangent differs from its primal, or as vjp.
+/// Works inside jit and outside, nested, and under vmap. It uses the rules of custom_vjp functions,
+/// which JAX refuses in forward mode. A while_loop has no derivative.
+/// Errors:  TraceError if the type of a tangent differs from its primal's; else as vjp.
 /// Source:  JAX's jax.jvp; Townsend 2017, "A new trick for calculating Jacobian vector products".
 template <typename F, typename... Primals, typename... Tangents>
 auto jvp(F function, const std::tuple<Primals...>& primals, const std::tuple<Tangents...>& tangents,
@@ -132,8 +135,8 @@ auto jvp(F function, const std::tuple<Primals...>& primals, const std::tuple<Tan
   return std::pair(std::move(outputs), std::move(derivative));
 }
 
-/// As jvp of a function that returns pair(outputs, aux), aux being any tree: a tuple (outputs,
-/// derivative, aux).
+/// jvp for a function that returns pair(outputs, aux), where aux is any tree. Returns a tuple
+/// (outputs, derivative, aux).
 template <typename F, typename... Primals, typename... Tangents>
 auto jvp_aux(F function, const std::tuple<Primals...>& primals,
              const std::tuple<Tangents...>& tangents, STOW_AT) {
@@ -149,8 +152,9 @@ auto jvp_aux(F function, const std::tuple<Primals...>& primals,
   return std::tuple(std::move(outputs), std::move(derivative), std::move(aux));
 }
 
-/// The Jacobian of a function from one array to one array, by jvp along every element of x at once:
-/// cheaper than jacrev where x has fewer elements than the result. Shapes: as jacrev.
+/// Returns a function (x, rest…) -> Jacobian by x, for a function from one array to one array. It
+/// computes jvp along every element of x at once, which is cheaper than jacrev if x has fewer
+/// elements than the result. Shapes: as jacrev.
 template <typename F>
 auto jacfwd(F function) {
   return
@@ -160,7 +164,8 @@ auto jacfwd(F function) {
         return forward_jacobian_of(x, y, [&f = along](const Array& dx) { return f(dx); });
       };
 }
-/// As jacfwd of a function that returns pair(result, aux): a function (args…) -> (Jacobian, aux).
+/// jacfwd for a function that returns pair(result, aux). Returns a function (args…) -> (Jacobian,
+/// aux).
 template <typename F>
 auto jacfwd_aux(F function) {
   return

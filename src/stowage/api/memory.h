@@ -1,5 +1,5 @@
-// device_put and the sharding of an array: memory kinds in the user's hands.
-// Not what a sharding is; that is sharding.h.
+// device_put and sharding_of: the placement of arrays in memory kinds and over devices.
+// Not the shardings; sharding.h has them.
 #pragma once
 
 #include <span>
@@ -9,33 +9,36 @@
 
 namespace stow {
 
-/// How device_put places values that each of several processes has.
+/// Options for placing values over the devices of several processes.
 struct PlacementOptions {
-  /// Compares digests of the values between processes before memory is taken: 16 bytes an array.
+  /// Compares digests of the values between processes before memory is allocated: 16 bytes an
+  /// array.
   bool check_same = true;
 };
 
-/// x in that place: x itself, and no copy, where it lies there already, else a copy. Works on
-/// concrete, traced and abstract arrays of any shape, C++ scalars included. The cotangent goes the
-/// other way: a gradient lies where its parameter lies.
-/// Meshes: each device gets its part. Over several processes every one calls it with its own copy of
-///         the value, and no copy crosses between them; an array over a mesh goes to any sharding
-///         over the same devices, parts that a process has not piece by piece.
-/// Errors: TraceError where the array cannot be cut so; while tracing, for another device than the
-///         default one or several; for a value that is not the same on each process; for an array put on
-///         one device by name and asked for on devices of other processes. CapacityError where it does
-///         not fit (when it runs).
+/// Returns x placed as `to` says: x itself if it already lies there, else a copy. Takes concrete,
+/// traced and abstract arrays of any shape, and C++ scalars. The cotangent moves the other way: a
+/// gradient lies where its parameter lies.
+/// Meshes: each device gets its part. With several processes, each calls it with its own copy of
+///         the value, and no data crosses between them. An array over a mesh can be put under any
+///         sharding over the same devices; parts that a process lacks come piece by piece from
+///         others.
+/// Errors: TraceError if the array cannot be cut so; while tracing, for several devices or one that
+///         is not the default; for a value that differs between processes; for an array that was
+///         put on one device explicitly and is to lie on devices of other processes. CapacityError
+///         when it runs, if it does not fit.
 Array device_put(const Operand& x, const Sharding& to, const PlacementOptions& options = {});
-/// Into another memory of where it lies, the rest of its sharding kept.
+/// Moves x to another memory kind; the rest of its sharding is kept.
 Array device_put(const Operand& x, MemoryKind kind);
-/// For the library: what device_put of a span does.
+/// For the library: device_put of `n` elements at `data`.
 Array device_put_bytes(const void* data, int64_t n, DType data_dtype, Shape shape, DType dtype,
                        const Sharding& to, SourceLocation at);
+/// For the library: device_put of the leaves of a tree.
 std::vector<Array> device_put_leaves(const TreeRef& tree, const Sharding& to,
                                      const PlacementOptions& options, SourceLocation at);
-/// The elements of `data`, row-major, written straight to that place; `dtype` converts on the way.
-/// To a disk they go in pieces, through up to 1.5 MiB of the device's pinned_host memory.
-/// Errors: as above, and TraceError if the sizes differ; DiskError.
+/// Returns an array of the elements of `data`, row-major, converted to `dtype` and written directly
+/// to where `to` says. A write to disk goes piece by piece through up to 1.5 MiB of the device's
+/// pinned_host memory. Errors: as above; TraceError if the sizes differ; DiskError.
 template <concepts::Scalar T>
 Array device_put(std::span<const T> data, Shape shape, const Sharding& to,
                  DType dtype = dtype_of<T>(), STOW_AT) {
@@ -49,9 +52,9 @@ requires(!std::convertible_to<const T&, Operand> && is_tree<T>()) T
     device_put(const T& tree, const Sharding& to, const PlacementOptions& options = {}, STOW_AT) {
   return tree_unflatten(tree, device_put_leaves(tree_ref(tree), to, options, at));
 }
-/// The sharding of an array: as it was put, or else whole on its device in the memory of its type.
-/// An operation's result remembers no mesh; a move, and what out_shardings says, does.
-/// Errors: TraceError on an empty one.
+/// The sharding of an array: the one that device_put or out_shardings gave it; else the whole array
+/// on its device, in the memory kind of its type. Results of other operations have no mesh.
+/// Errors: TraceError for an empty array.
 Sharding sharding_of(const Array& x);
 
 }  // namespace stow

@@ -1,4 +1,4 @@
-// Mesh programs: what jit and operations do where arrays lie over several devices.
+// Mesh programs: how jit and single operations run when arrays lie over several devices.
 // Not a partitioner (passes/partition.h), and no transport (runtime/comm).
 #pragma once
 
@@ -20,18 +20,19 @@ struct Storage;  // api/trace.h
 /// The shardings that a program over a mesh needs beside its graph.
 struct MeshLayout {
   sharding::Mesh mesh;
-  /// By input of the graph; null: the argument is there whole in each process, and is replicated.
+  /// By input of the graph. Null: each process has the whole argument, and it is replicated.
   std::vector<std::shared_ptr<const Sharding>> inputs;
-  /// By output; null: as propagation finds.
+  /// By output of the graph. Null: propagation chooses the sharding.
   std::vector<std::shared_ptr<const Sharding>> outputs;
 };
 
-/// The layout of a call; none where every array lies on one device.
-/// `arguments`: may be left out where `in` is what an earlier call returned as inputs.
-/// `names`: of the arguments, for errors; empty: their numbers. `in`, `out`: what in_shardings and
-/// out_shardings say, by input and output; shorter lists say nothing about the rest.
-/// Errors: TraceError where two shardings have different devices; where an argument lies otherwise
-/// than its in_sharding says; for an argument without a sharding that an in_sharding would cut over
+/// The layout of a call; none if every array lies on one device. `what`: the function that errors
+/// name. `arguments`: may be empty if `in` is MeshLayout::inputs of an earlier call. `names`: names
+/// of the arguments for errors; if empty, errors give their numbers. `in`, `out`: in_shardings and
+/// out_shardings, by input and output; inputs and outputs beyond the end of a list have none.
+/// `constraint`: a sharding that the program itself asks for; null: none.
+/// Errors: TraceError if two shardings have different devices; if an argument's sharding is not
+/// equivalent to its in_sharding; for an argument without a sharding whose in_sharding cuts it over
 /// several processes.
 std::optional<MeshLayout> mesh_layout(const std::string& what, std::span<const Array> arguments,
                                       std::span<const std::string> names,
@@ -39,38 +40,41 @@ std::optional<MeshLayout> mesh_layout(const std::string& what, std::span<const A
                                       std::span<const std::shared_ptr<const Sharding>> out,
                                       const Sharding* constraint = nullptr);
 
-/// Throws that an operation on an array over this mesh cannot be done.
+/// Throws TraceError: operation `what` takes no array over a mesh.
 [[noreturn]] void refuse_over_mesh(const std::string& what, const sharding::Mesh& mesh);
 
-/// The compiler's options for a layout. `graph`: over whole arrays; it may have more outputs than the
-/// layout, the tokens of effects.
-/// Errors: TraceError where a sharding does not fit its type.
+/// The compiler's options for a layout. `graph`: the program over whole arrays. Besides the
+/// layout's outputs it may have the tokens of effects as outputs.
+/// Errors: TraceError if a sharding does not fit the type of its array.
 std::shared_ptr<const MeshOptions> mesh_options(const std::string& what, const MeshLayout& layout,
                                                 const ir::Graph& graph);
 
-/// Records in every trace that is active that a sharding over this mesh was asked for.
-/// Errors: TraceError where another mesh was.
+/// Records in every active trace that the program asks for a sharding over this mesh.
+/// Errors: TraceError if a trace has recorded another mesh, and in the body of a shard_map.
 void note_mesh(const NamedSharding& sharding);
 
-/// The target of the mesh's devices in this process; the default device's where it has none.
-/// Errors: TraceError where they differ in kind or threads.
+/// The target of the mesh's devices in this process. If the mesh has no device here, the default
+/// device's target.
+/// Errors: TraceError if these devices differ in kind or threads, or if the host cannot address
+/// their memory.
 runtime::TargetPtr target_of(const sharding::Mesh& mesh);
 
-/// The arguments of a program over a mesh. One that lies whole goes where `lies` says, by input, or else to
-/// every device; between processes all that lie whole are compared in one collective.
-/// An array that comes again is read and copied no more: its copy is kept from the second call on, that of a
-/// captured one from the first, while the array lives. Arguments that are new in each call are not kept.
+/// Puts the arguments of a program over its mesh. An argument that is not in shards is put as
+/// Inputs::lies says, by default on every device. If the mesh spans processes, one collective
+/// checks that they all have equal values of these arguments. Caches the copy of an argument that
+/// the previous call had too, and of a captured array from the first call on, while the array
+/// lives. Arguments that are new in each call are not cached.
 class MeshArguments {
  public:
-  /// The arguments of a call, by input. Shorter lists say nothing about the rest.
+  /// The arguments of a call, by input. Inputs beyond the end of a list have the list's default.
   struct Inputs {
     std::span<const Array> arrays;
-    std::span<const std::shared_ptr<const Sharding>> lies;
+    std::span<const std::shared_ptr<const Sharding>> lies;  ///< Null: replicated.
     std::span<const std::string> names = {};  ///< For errors.
-    std::vector<bool> donated = {};           ///< Copies that the program overwrites.
-    size_t first_captured = SIZE_MAX;
+    std::vector<bool> donated = {};           ///< True: the program overwrites the copy.
+    size_t first_captured = SIZE_MAX;         ///< Number of the first captured array.
   };
-  /// Errors: as device_put().
+  /// The arguments over the mesh, by input. Errors: as device_put().
   std::vector<Array> placed(const sharding::Mesh& mesh, const Inputs& inputs);
 
  private:
@@ -78,7 +82,7 @@ class MeshArguments {
     std::weak_ptr<Storage> source;
     comm::Fingerprint fingerprint{};
     bool has_fingerprint = false;
-    Array copy;  // empty: not kept yet
+    Array copy;  // empty: not cached yet
   };
   std::vector<Kept> kept_;  // by input
 };
@@ -91,12 +95,12 @@ class MeshRunner {
   MeshRunner(sharding::Mesh mesh, ExecutablePtr program);
 
   const sharding::Mesh& mesh() const { return mesh_; }
-  /// Runs it at all positions of this process, each on its device's own thread, together with those of
-  /// other processes. `arguments`: one an input, each over the mesh (placed_over_mesh). `types` and `shardings` (null: as the compiler left it) are of the
-  /// results.
-  /// Before the first run over several processes, these compare their programs.
-  /// Errors: the first error of any position, as Executable::run() throws; donated arguments are then
-  /// unusable. TraceError, in all processes, where their programs differ.
+  /// Runs the program at all positions of this process, each on its device's own thread, together
+  /// with the positions of other processes. `arguments`: one for each input, each over the mesh
+  /// (MeshArguments::placed). `types`, `shardings`: those of the results; a null sharding stands
+  /// for the one that the compiler chose. Before the first run, processes compare their programs.
+  /// Errors: the first error of any position, as Executable::run() throws it; donated arguments are
+  /// then unusable. TraceError, in all processes, if their programs differ.
   std::vector<Array> run(std::span<const Array> arguments, std::span<const ArrayType> types,
                          std::span<const std::shared_ptr<const Sharding>> shardings);
 
@@ -117,10 +121,11 @@ class MeshRunner {
   std::shared_ptr<ThreadRanks> ranks_;  // ranks within this process; shared by the mesh's programs
 };
 
-/// Programs of operations outside of jit, by graph and shardings.
+/// A cache of compiled programs for operations outside of jit, by graph and shardings.
 class MeshPrograms {
  public:
-  /// Runs a graph whose inputs are these arrays, some of them over a mesh.
+  /// Runs `graph` on `arguments`, one array for each input, at least one of them over the mesh of
+  /// `layout`. Returns its outputs. Errors: as mesh_options() and MeshRunner::run().
   std::vector<Array> run(const std::string& what, const MeshLayout& layout, const ir::Graph& graph,
                          std::span<const Array> arguments);
 
@@ -133,7 +138,7 @@ class MeshPrograms {
   std::unordered_multimap<size_t, Entry> programs_;
 };
 
-/// A text that distinguishes shardings over meshes in a cache: equal texts mean equal shardings while the
+/// A cache key for the sharding of an array over a mesh: equal keys mean equal shardings while the
 /// devices live. Empty for an array on one device.
 std::string mesh_key(const Array& array);
 

@@ -1,5 +1,5 @@
-// nested_scan: a scan in blocks of blocks, of which only the carries between blocks are kept.
-// Not another result: the same iterations in the same order, and gradients of the same bits.
+// nested_scan: a scan in nested blocks, whose gradient keeps only the carries between blocks.
+// Not another result: the iterations, their order and the bits of gradients are those of scan.
 #pragma once
 
 #include "stowage/api/checkpoint.h"
@@ -8,32 +8,33 @@
 namespace stow {
 
 struct NestedScanOptions {
-  /// How many blocks, from the outermost level in; one entry more than there are levels of blocks
-  /// within blocks. 0 chooses: blocks and what they hold as equal as can be. N iterations keep near
-  /// k·N^(1/k) carries with k - 1 entries; sizes that do not divide N give blocks of two sizes that
-  /// differ by one.
+  /// The number of blocks on each level, the outermost first: {4} cuts the scan into 4 blocks, {4,
+  /// 3} cuts each of these into 3. 0 chooses the number that makes all levels as equal as possible.
+  /// With k - 1 entries of 0, N iterations keep about k·N^(1/k) carries. If a number does not
+  /// divide evenly, block sizes differ by one.
   std::vector<int64_t> blocks = {0};
-  /// Policy of each iteration; null recomputes everything but its carry.
+  /// Checkpoint policy of each iteration; null: only its carry is kept, all else is recomputed.
   ir::PolicyPtr policy = nullptr;
-  /// Policy of each block of every level; null keeps what enters the block and nothing else. The
-  /// carry that enters a block is named "block_in" in it, so that a policy can move it elsewhere.
+  /// Checkpoint policy of each block on every level; null: only the carry that enters the block is
+  /// kept. That carry is named "block_in" within the block, so that a policy can offload it.
   ir::PolicyPtr block_policy = nullptr;
   /// As in ScanOptions.
   int64_t length = -1;
   bool reverse = false;
 };
 
-/// The sizes of the outermost blocks that `count` iterations are cut into, the larger first.
-/// More blocks than iterations are as many as there are iterations.
+/// The sizes of the outermost blocks into which `count` iterations are cut, the larger first. There
+/// are at most `count` blocks. `blocks`: as in NestedScanOptions.
 std::vector<int64_t> nested_block_sizes(int64_t count, std::span<const int64_t> blocks);
 
+/// A type-erased nested_scan. Errors: as nested_scan.
 ScanResult run_nested_scan(const ScanRequest& request, const NestedScanOptions& options);
 
-/// scan(checkpoint(body, policy), init, xs), its iterations cut into nested blocks, each a
-/// checkpoint that keeps nothing but the carry that enters it (see block_policy): a backward pass runs
-/// each iteration's forward part once more for every level.
+/// scan(checkpoint(body, policy), init, xs) with its iterations cut into nested blocks. Each block
+/// is a checkpoint that keeps only the carry that enters it (see block_policy). A backward pass
+/// runs the forward part of each iteration once more for every level.
 /// Shapes, forms: as scan.
-/// Errors:  as scan; TraceError where more blocks are asked for than there are iterations.
+/// Errors:  as scan; TraceError if `blocks` asks for more blocks than there are iterations.
 /// Source:  Chen et al. 2016 (arXiv 1604.06174), section 4; Griewank 1992 for many levels.
 template <typename Body, typename Init, typename Xs = None>
 auto nested_scan(Body body, const Init& init, const Xs& xs = {}, NestedScanOptions options = {},

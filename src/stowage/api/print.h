@@ -12,13 +12,15 @@
 namespace stow {
 
 /// "Array([1. 2. 3.], f32[3], cpu)": the elements as NumPy prints them, long arrays summarised; the
-/// type, with its memory where that is not the device's; the device, and the sharding that it was put
-/// with. Reads no more than what is shown. A traced array is "Array(f32[3], traced by jit)", an
-/// abstract one "Array(f32[3], abstract)", one without data says why; none is an error.
+/// type, with its memory kind if that is not the device; the device; and the sharding that
+/// device_put gave it, if any. Reads only the elements that are shown. A traced array is
+/// "Array(f32[3], traced by jit)", an abstract one "Array(f32[3], abstract)"; for an array without
+/// data the text says why. None of these is an error.
 std::string to_string(const Array& array);
 
-/// The elements alone, "[1. 2. 3.]" or "1.0", each by one of fmt's specifications (".3f") or, where
-/// that is empty, as above. A traced, abstract, donated or empty array is as to_string gives it.
+/// The elements alone, "[1. 2. 3.]" or "1.0". Each is formatted by `spec`, one of fmt's
+/// specifications (".3f"), or as in to_string() if `spec` is empty. A traced, abstract, donated or
+/// empty array has the text of to_string().
 /// Errors: fmt::format_error for a specification that does not fit the dtype.
 std::string elements_to_string(const Array& array, std::string_view spec = {});
 
@@ -28,7 +30,7 @@ std::ostream& operator<<(std::ostream& out, const ArrayType& type);  ///< "f32[8
 std::ostream& operator<<(std::ostream& out, const Shape& shape);     ///< "[8,64]".
 std::ostream& operator<<(std::ostream& out, DType dtype);            ///< "f32".
 
-/// The text of a call of debug_print, and where it stands.
+/// The format of a debug_print call, and the place of the call.
 struct DebugFormat {
   DebugFormat(const char* format, const char* file = __builtin_FILE(),  // NOLINT: converts by design
               int line = __builtin_LINE())
@@ -41,21 +43,21 @@ struct DebugFormat {
 };
 void run_debug_print(const DebugFormat& format, const std::vector<Array>& arrays);  ///< debug_print.
 
-/// Prints a line to standard output when the program that it is traced into comes to it; outside a
-/// trace, at once.
+/// Prints a line to standard output: inside a trace, each time the program runs past the call;
+/// outside a trace, at once.
 ///   debug_print("loss {} after {:.3f}", loss, x);
 /// Format:   `{}` stands for the elements of the next array, `{1}` for those of array 1, `{:.3f}` for
 ///           elements formatted so; `{{` and `}}` are braces. Arrays are printed as elements_to_string
 ///           gives them; C++ numbers may stand for arrays.
-/// Order:    a program prints in the order of the calls, also through grad, checkpoint, scan and the
-///           other loops and branches; a scan prints in each iteration, a backward pass nothing again.
-///           Under vmap each example prints its line, one after another; a cond whose predicate
-///           differs between examples prints the lines of both branches, and a while_loop those of
-///           every example until the last one is done.
-/// Numbers:  it changes no bit of anything. It needs what it reads whole: a value that the program
-///           would have computed on the way (fused, or not at all) is stored for it.
-/// Errors:   TraceError where the format does not fit the arrays, or an array lies in another memory
-///           than the device's (device_put it there first).
+/// Order:    a program prints in the order of the calls, also through grad, checkpoint, loops and
+///           branches. A scan prints in each iteration; a backward pass prints nothing a second
+///           time. Under vmap each example prints its line, one after another. A cond whose
+///           predicate differs between examples prints the lines of both branches, and a while_loop
+///           prints the lines of every example until the last one is done.
+/// Effect:   no result changes by a bit. The printed arrays are stored whole, including values that
+///           the program would otherwise have fused or not computed.
+/// Errors:   TraceError if the format does not fit the arrays, or if an array is not in device
+///           memory (device_put it there first).
 /// Source:   JAX's jax.debug.print(ordered=True).
 template <typename... Arrays>
 requires(std::convertible_to<const Arrays&, Array>&&...) void debug_print(
@@ -78,7 +80,8 @@ struct Plain {
 
 }  // namespace stow::print_detail
 
-/// `{}` gives what to_string does; `{:v}` the elements alone, and `{:.3f}` those formatted so.
+/// `{}` formats as to_string() does. `{:v}` formats the elements alone, and `{:.3f}` each element
+/// by that specification.
 template <>
 struct fmt::formatter<stow::Array> : stow::print_detail::Plain {
   std::string_view spec;

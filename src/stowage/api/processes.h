@@ -1,5 +1,5 @@
-// Processes: what one process knows of all that run a program together; for the library and tests.
-// Not public; users call distributed.h.
+// Processes: the processes that run a program together and their devices, as one process sees them;
+// for the library and tests. Not public; users call distributed.h.
 #pragma once
 
 #include <functional>
@@ -14,16 +14,17 @@
 
 namespace stow {
 
-/// Immutable, but for the communicators: who calls a collective of them holds collectives_mutex().
+/// Immutable, except for the communicators: a thread that calls a collective holds
+/// collectives_mutex().
 class Processes {
  public:
-  /// A process by itself, with these devices.
+  /// A process that is alone, with these devices.
   explicit Processes(std::vector<DevicePtr> local, double timeout_s = 60);
-  /// Process `index` of `count`, each with as many devices. `communicator` is that of its first
-  /// device, of rank `index * ranks_per_process`, and outlives this.
+  /// Process `index` of `count` processes with equal numbers of devices. `communicator`: that of
+  /// its first device, whose rank is `index * ranks_per_process`; it must outlive this object.
   Processes(int index, int count, std::vector<DevicePtr> local, comm::Communicator* communicator,
             int ranks_per_process);
-  /// The same with one communicator a device of this process, in their order.
+  /// The same with one communicator for each device of this process, in their order.
   Processes(int index, int count, std::vector<DevicePtr> local,
             std::vector<comm::Communicator*> communicators, double timeout_s = 60);
 
@@ -31,27 +32,33 @@ class Processes {
   int count() const { return count_; }                             ///< The number of processes.
   const std::vector<DevicePtr>& local() const { return local_; }   ///< This process's devices.
   const std::vector<DevicePtr>& devices() const { return all_; }   ///< Every process's devices, in order.
-  /// The process of a device; this one for devices that are in no list.
+  /// The number of the process that has a device; this process's for a device that is not in
+  /// devices().
   int process_of(const Device* device) const;
-  /// The processes that have one of these devices, increasing.
+  /// The numbers of the processes that have one of these devices, in increasing order.
   std::vector<int> processes_of(const std::vector<DevicePtr>& devices) const;
 
-  /// Held by the thread of this process that is in collectives: in a program over a mesh, which is many
-  /// of them, in a comparison or a move. Others wait, so that no two enter one communicator. The order in
-  /// which threads come must be the same in all processes.
+  /// A thread holds it while it runs collectives between processes (a program over a mesh, a
+  /// comparison, a move), so that no two threads use a communicator at once. Threads must acquire
+  /// it in the same order in all processes.
   std::mutex& collectives_mutex() const;
   double timeout_s() const { return timeout_s_; }  ///< How long a position may be late for a collective.
 
-  /// That of the mesh collectives of a device of this process. Errors: as communicator().
+  /// The communicator with which a device of this process takes part in collectives over a mesh.
+  /// Errors: as communicator(); TraceError for a device that was not given to
+  /// distributed::initialize().
   comm::Communicator& communicator_of(const Device* device) const;
-  /// The rank of a device of any process in those collectives.
+  /// The rank of a device of any process in collectives over a mesh. Errors: TraceError for an
+  /// unknown device.
   int32_t rank_of(const Device* device) const;
 
-  /// For collectives between processes. Errors: TraceError in a process by itself.
+  /// The communicator for collectives between processes. Errors: TraceError in a process that is
+  /// alone.
   comm::Communicator& communicator() const;
-  /// These processes, increasing, as a group; this one is among them.
+  /// A group for communicator(). `processes`: numbers in increasing order, this process's among
+  /// them.
   comm::Group group_of(const std::vector<int>& processes) const;
-  /// The process of a rank of such a group.
+  /// The number of the process that has this rank in communicator().
   int process_of_rank(int32_t rank) const { return rank / ranks_per_process_; }
 
  private:
@@ -59,21 +66,22 @@ class Processes {
   std::vector<DevicePtr> local_, all_;
   std::unordered_map<const Device*, int> process_of_;
   std::unordered_map<const Device*, int32_t> rank_of_;
-  std::vector<comm::Communicator*> communicators_;  // by local device, or of the first alone
+  std::vector<comm::Communicator*> communicators_;  // by local device, or the first device's only
   double timeout_s_ = 60;
   mutable std::mutex collectives_;
 };
 
-/// The processes that this thread is one of: of a guard below, else those that its process joined.
+/// The processes of this thread: those of an ActAsProcess, else those that its process joined.
 std::shared_ptr<const Processes> processes();
 
-/// True if a device belongs to another process than this; cheaper than the above.
+/// True if a device belongs to another process than this. Cheaper than processes()->process_of().
 bool is_of_other_process(const Device* device);
 
-/// While it lives, this thread is one of those processes: so threads stand for processes in tests.
+/// For tests, in which threads stand for processes: while it lives, processes() returns its
+/// argument in this thread.
 class ActAsProcess {
  public:
-  explicit ActAsProcess(std::shared_ptr<const Processes> processes);  ///< Takes effect.
+  explicit ActAsProcess(std::shared_ptr<const Processes> processes);  ///< Takes effect at once.
   ~ActAsProcess();
   ActAsProcess(const ActAsProcess&) = delete;
   ActAsProcess& operator=(const ActAsProcess&) = delete;

@@ -1,4 +1,4 @@
-// Shared by the distributions.
+// Helpers shared by the sources of the random distributions.
 // Not public; see random.h.
 #pragma once
 
@@ -6,32 +6,34 @@
 
 namespace stow::random {
 
-/// The key. Errors: TraceError if it is not u32[2].
+/// Returns the key as an array. Errors: TraceError if it is not u32[2].
 Array check_key(const Operand& key);
-/// The number of a float dtype next to -1, towards 0.
+/// The number of a float dtype that follows -1 towards 0.
 double after_minus_one(DType dtype);
 /// The smallest normal number of a float dtype.
 double smallest_normal(DType dtype);
 
-/// One key an element: the two words of each.
+/// An array of keys, as one array of u32 for each of a key's two words.
 struct Keys {
   Array hi, lo;
 };
-/// split(key, n), one key an element.
+/// The n keys of split(key, n).
 Keys split_keys(const Array& key, int64_t n);
-/// The i-th of the keys that each key would be split into.
+/// For each key k, the i-th key of split(k).
 Keys child(const Keys& keys, uint32_t i);
-/// The keys of `a` where `condition` holds, else those of `b`.
+/// For each element, the key of `a` if `condition` holds, else that of `b`.
 Keys where_keys(const Array& condition, const Keys& a, const Keys& b);
-/// One draw of uniform and normal for each key, as for shape (). Types: f32 or f64.
+/// For each key k, the scalar uniform(k). Types: f32 or f64.
 Array uniform_each(const Keys& keys, DType dtype);
+/// For each key k, the scalar normal(k). Types: f32 or f64.
 Array normal_each(const Keys& keys, DType dtype);
 
-/// The shape asked for, else that of the parameters together.
+/// `shape`, or without it the shape to which the parameters broadcast. `name`: the function, for
+/// errors.
 Shape shape_of(const char* name, const std::optional<Shape>& shape,
                std::initializer_list<const Operand*> parameters);
-/// A parameter as an array of that shape and float dtype. Errors: TraceError if it does not
-/// broadcast.
+/// A parameter converted to `dtype`, a float, and broadcast to `shape`. Errors: TraceError if it
+/// does not broadcast.
 Array spread(const char* name, const Operand& x, const Shape& shape, DType dtype);
 
 }  // namespace stow::random

@@ -1,5 +1,5 @@
-// saved_residuals: what the gradient of a function keeps of its forward part, where and why.
-// Not a plan of memory; jit(grad(f)).lower(…).compile().memory_analysis() is.
+// saved_residuals: lists the values that a gradient keeps for its backward pass, where and why.
+// Not a memory plan; jit(grad(f)).lower(…).compile().memory_analysis() reports one.
 #pragma once
 
 #include <cstdio>
@@ -9,13 +9,14 @@
 
 namespace stow {
 
+/// A type-erased saved_residuals. `at`: the place of the call, for errors.
 std::vector<SavedResidual> saved_residuals_of(const TreeRef& arguments,
                                               const LeafFunction& function, SourceLocation at);
 
-/// The values that the derivative of `function` by all its float arguments keeps for its backward
-/// part, under the checkpoint policies within: arguments, captured arrays, then computed values in
-/// order. Nothing is run; the arguments may be abstract. What elementwise work gives back from
-/// other kept values is recomputed without being asked, and so not listed.
+/// Returns the values that the gradient of `function` by all its float arguments keeps for its
+/// backward pass, under the checkpoint policies in the function: arguments, captured arrays, then
+/// computed values in order. Nothing is run; the arguments may be abstract. Values that elementwise
+/// ops recompute from other kept values are not kept, even without a policy, and so not listed.
 /// Errors: as compiling the gradient.
 /// Source: JAX's jax.ad_checkpoint.saved_residuals, which lists more where it saves more.
 template <typename F, typename... Args>
@@ -24,10 +25,10 @@ std::vector<SavedResidual> saved_residuals(F function, const Args&... args) {
   return saved_residuals_of(tree_ref(arguments), leaf_function(function, arguments), {});
 }
 
-/// The same as text, a line each.
+/// The residuals as text, one line each.
 std::string to_string(const std::vector<SavedResidual>& residuals);
 
-/// Prints them to the standard output.
+/// Prints to_string(saved_residuals(function, args…)) to standard output.
 template <typename F, typename... Args>
 void print_saved_residuals(F function, const Args&... args) {
   std::fputs(to_string(saved_residuals(std::move(function), args...)).c_str(), stdout);

@@ -55,8 +55,8 @@ auto scan_results(const Carry& carry, const ScanResult& result, SourceLocation a
   }
 }
 
-/// Stops a compilation with a sentence where a body returns neither the carry nor a pair that begins
-/// with one.
+/// True if a body returns the carry, or a pair whose first part is the carry; else stops the
+/// compilation with a sentence.
 template <typename R, typename Carry>
 constexpr bool check_scan_body() {
   constexpr bool is_carry = std::same_as<R, Carry>;

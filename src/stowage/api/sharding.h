@@ -1,5 +1,5 @@
-// Shardings: on which devices an array lies, cut how, and in which memory.
-// Not the arrays themselves; their parts are shards.h's.
+// Shardings: on which devices an array lies, how it is cut, and in which memory kind.
+// Not the arrays themselves; shards.h has their parts.
 #pragma once
 
 #include <optional>
@@ -17,26 +17,26 @@
 
 namespace stow {
 
-/// The kind of that name; "" is the default, the device.
+/// The memory kind of that name: "device", "pinned_host" or "disk"; "" is "device".
 /// Errors: TraceError that lists the valid names.
 MemoryKind memory_kind_of(std::string_view name);
 
 namespace sharding {
 
-/// Devices in a grid whose axes have names. Copies share what they hold.
+/// A grid of devices whose axes have names. Copies are cheap; they share their content.
 class Mesh {
  public:
-  /// `devices`, row-major over `shape`. Devices may belong to other processes (distributed.h).
-  /// Errors: TraceError where the counts differ, an extent is below 1, a name is empty or there
-  /// twice, a device is null or there twice.
+  /// `devices`: row-major over `shape`; they may belong to other processes (distributed.h).
+  /// Errors: TraceError if the counts differ, an extent is below 1, a name is empty or given twice,
+  /// or a device is null or given twice.
   Mesh(std::vector<DevicePtr> devices, std::vector<int64_t> shape,
        std::vector<std::string> axis_names);
 
   const std::vector<DevicePtr>& devices() const { return of_->devices; }     ///< Row-major.
-  const MeshShape& mesh_shape() const { return of_->shape; }                 ///< Without devices.
-  const std::vector<int64_t>& shape() const { return of_->shape.extents; }   ///< By axis.
+  const MeshShape& mesh_shape() const { return of_->shape; }                 ///< Extents and names.
+  const std::vector<int64_t>& shape() const { return of_->shape.extents; }   ///< Extents by axis.
   const std::vector<std::string>& axis_names() const { return of_->shape.names; }  ///< By axis.
-  int64_t size() const { return static_cast<int64_t>(of_->devices.size()); }  ///< Devices.
+  int64_t size() const { return static_cast<int64_t>(of_->devices.size()); }  ///< Device count.
   /// The extent of the axis of that name. Errors: TraceError that lists the names.
   int64_t extent(std::string_view axis) const;
   /// True if names, extents and devices are the same.
@@ -67,7 +67,7 @@ std::string to_string(const sharding::Mesh& mesh);
 /// An array that lies whole on one device, in one of its memories.
 class SingleDeviceSharding {
  public:
-  /// On the device where the array is, or else the default one.
+  /// On the device where the array already lies, else on the default device.
   SingleDeviceSharding(MemoryKind kind = MemoryKind::kDevice) : kind_(kind) {}  // NOLINT
   /// By name: "device", "pinned_host" or "disk"; "" is the default, the device.
   /// Errors: TraceError that lists the valid names.
@@ -76,7 +76,7 @@ class SingleDeviceSharding {
   explicit SingleDeviceSharding(DevicePtr device, std::string_view memory_kind = "")
       : device_(std::move(device)), kind_(memory_kind_of(memory_kind)) {}
 
-  const DevicePtr& device() const { return device_; }  ///< Null: wherever the array is.
+  const DevicePtr& device() const { return device_; }  ///< Null: the device where the array lies.
   MemoryKind memory_kind() const { return kind_; }     ///< The kind of memory.
   /// The same placement in another memory. Errors: as the constructor.
   SingleDeviceSharding with_memory_kind(std::string_view memory_kind) const {
@@ -92,25 +92,25 @@ class SingleDeviceSharding {
 /// An array cut over the devices of a mesh.
 class NamedSharding {
  public:
-  /// Errors: TraceError where the specification names an axis that the mesh has not, or one twice;
-  /// where the kind is none, listing the valid ones.
+  /// Errors: TraceError if the specification names an axis that the mesh lacks, or one twice; for
+  /// an unknown memory kind, with a list of the valid ones.
   NamedSharding(sharding::Mesh mesh, PartitionSpec spec, std::string_view memory_kind = "");
 
-  const sharding::Mesh& mesh() const { return mesh_; }           ///< Its devices.
-  const PartitionSpec& spec() const { return spec_; }  ///< How they share the array.
+  const sharding::Mesh& mesh() const { return mesh_; }           ///< The mesh of devices.
+  const PartitionSpec& spec() const { return spec_; }  ///< The mesh axes that cut each array axis.
   MemoryKind memory_kind() const { return kind_; }     ///< The kind of memory of the devices.
   /// The same placement in another memory. Errors: as the constructor.
   NamedSharding with_memory_kind(std::string_view memory_kind) const {
     return NamedSharding(mesh_, spec_, memory_kind);
   }
-  /// In how many parts each axis of an array of that rank is cut, by axis. Errors: TraceError for
-  /// more entries than axes.
+  /// The number of parts into which each axis of an array of that rank is cut, by axis.
+  /// Errors: TraceError if the specification has more entries than the array has axes.
   Dims parts(int rank) const;
-  /// How an array of that shape is cut. Errors: TraceError where it cannot be (check_sharding).
+  /// The tiles of an array of that shape. Errors: TraceError as check_sharding().
   Tiling tiling(const Shape& shape) const;
   /// The number of the tile that the device at a position of the mesh holds.
   int64_t tile_at(int64_t position) const;
-  /// How many positions before it hold the same tile.
+  /// The number of lower positions that hold the same tile.
   int64_t replica_at(int64_t position) const;
   friend bool operator==(const NamedSharding&, const NamedSharding&) = default;  ///< All.
 
@@ -122,7 +122,8 @@ class NamedSharding {
   MemoryKind kind_;
 };
 
-/// Any of them; what functions take. Kinds are shardings too: a SingleDeviceSharding of that kind.
+/// Any sharding; functions take this type. A MemoryKind converts to a SingleDeviceSharding of that
+/// kind.
 class Sharding {
  public:
   Sharding(SingleDeviceSharding sharding = {}) : of_(std::move(sharding)) {}  // NOLINT
@@ -130,14 +131,16 @@ class Sharding {
   Sharding(MemoryKind kind) : of_(SingleDeviceSharding(kind)) {}  // NOLINT
 
   MemoryKind memory_kind() const;  ///< The kind of memory.
-  /// The device of an array that lies on one; null where that is not said or there are several.
+  /// The device; null if the sharding names none or several.
   DevicePtr device() const;
-  /// All devices; none: wherever the array is.
+  /// All devices; empty if the sharding names none, so that an array stays where it lies.
   std::vector<DevicePtr> devices() const;
-  const NamedSharding* named() const { return std::get_if<NamedSharding>(&of_); }  ///< Or null.
+  /// The NamedSharding; null if it is a SingleDeviceSharding.
+  const NamedSharding* named() const { return std::get_if<NamedSharding>(&of_); }
   /// The same placement in another memory. Errors: TraceError that lists the valid names.
   Sharding with_memory_kind(std::string_view memory_kind) const;
-  /// True if arrays of that rank lie alike under both: the same part on each device, in one memory.
+  /// True if both place arrays of that rank alike: the same part on each device, in the same memory
+  /// kind.
   bool is_equivalent_to(const Sharding& other, int rank) const;
   friend bool operator==(const Sharding&, const Sharding&) = default;  ///< All.
 
@@ -147,27 +150,29 @@ class Sharding {
 /// "SingleDeviceSharding(pinned_host)", "NamedSharding(Mesh('x': 1), P('x'), device)".
 std::string to_string(const Sharding& sharding);
 
-/// Throws TraceError "[what] …" where an array of that type cannot lie so: the specification has
-/// more entries than the array has axes, or an extent is not divisible by those of the mesh axes; the
-/// message has the nearest sizes that are.
+/// Throws TraceError "[what] …" if an array of that type cannot have this sharding: the
+/// specification has more entries than the array has axes, or an extent is not divisible by the
+/// extents of its mesh axes; the message then gives the nearest sizes that are divisible.
 void check_sharding(std::string_view what, const Sharding& sharding, const ArrayType& type);
 
-/// Shardings of the leaves of a tree: one for all, or one for each leaf below a path. A path names
-/// a leaf, a part of the tree ("1/moments"; it may have no leaves, as the state of plain SGD has none)
-/// or, empty, all of it; the longest that fits counts, and leaves that none fits are left as they are.
+/// Shardings of the leaves of a tree: one for all leaves, or one for each path. A path names a
+/// leaf, a subtree ("1/moments"; it may have no leaves, as the state of plain SGD) or, if empty,
+/// the whole tree. The longest path that matches a leaf decides. A leaf that no path matches keeps
+/// its sharding.
 class ShardingsByPath {
  public:
-  ShardingsByPath() = default;  ///< None.
+  ShardingsByPath() = default;  ///< No path: every leaf keeps its sharding.
   template <typename S>
   requires(std::convertible_to<const S&, Sharding>)
   ShardingsByPath(const S& all) : by_path_{{"", Sharding(all)}} {}  // NOLINT
   ShardingsByPath(std::initializer_list<std::pair<std::string, Sharding>> by_path)
-      : by_path_(by_path) {}  ///< One a path.
+      : by_path_(by_path) {}  ///< One sharding for each path.
 
-  bool empty() const { return by_path_.empty(); }  ///< Nothing is said.
-  /// The one for a leaf, or null.
+  bool empty() const { return by_path_.empty(); }  ///< True if there is no path.
+  /// The sharding of the leaf at `path`; null if no path matches.
   const Sharding* find(std::string_view path) const;
-  /// A path that is none of these, the parts of a tree; none if all are.
+  /// A path given here that is not among `part_paths`, the paths of a tree's parts; none if all
+  /// are.
   std::optional<std::string> unknown(const std::vector<std::string>& part_paths) const;
 
  private:

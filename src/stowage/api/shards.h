@@ -1,5 +1,5 @@
-// Arrays over several devices: their shards, and arrays made of shards.
-// Not device_put, which cuts an array that is there whole (memory.h).
+// Arrays over several devices: access to their shards, and arrays made from shards.
+// Not device_put (memory.h), which cuts an array that a process has whole.
 #pragma once
 
 #include <functional>
@@ -17,21 +17,21 @@ namespace sharding {
 /// The part of an array on one device.
 struct Shard {
   DevicePtr device;
-  ShardIndex index;        ///< The part, a range an axis.
-  int64_t replica_id = 0;  ///< How many devices before it in the mesh hold the same part.
-  Array data;              ///< Shares the memory of the array.
+  ShardIndex index;        ///< The part: one range for each axis.
+  int64_t replica_id = 0;  ///< The number of earlier devices of the mesh that hold the same part.
+  Array data;              ///< The elements; shares the memory of the array.
 };
 
 }  // namespace sharding
 
-/// The shards of a concrete array in this process, in the order of the mesh; one of an array on one
-/// device. Errors: TraceError for an array without data.
+/// The shards of a concrete array in this process, in the order of the mesh. An array on one device
+/// has one shard. Errors: TraceError for an array without data.
 std::vector<sharding::Shard> addressable_shards(const Array& x);
 
 /// The shape of each shard of an array of that shape. Errors: TraceError as check_sharding().
 Shape shard_shape(const Sharding& sharding, const Shape& shape);
-/// Each device and the part that it holds, in the order of the mesh, those of other processes
-/// included. The device is null where the sharding names none. Errors: as shard_shape().
+/// Each device and the part that it holds, in the order of the mesh, including devices of other
+/// processes. The device is null if the sharding names none. Errors: as shard_shape().
 std::vector<std::pair<DevicePtr, ShardIndex>> devices_indices(const Sharding& sharding,
                                                               const Shape& shape);
 
@@ -42,42 +42,44 @@ bool is_fully_addressable(const Array& x);  ///< True if its sharding is.
 bool is_fully_replicated(const Sharding& sharding);
 bool is_fully_replicated(const Array& x);  ///< True if its sharding is.
 
-/// How parts that a function gives are made an array.
+/// Options of make_array_from_callback and make_array_from_fill.
 struct PartOptions {
-  /// Compares digests of the parts that several devices hold, 16 bytes a device: then all processes of the
-  /// sharding call it.
+  /// Checks that devices which hold the same part have equal bytes, by digests of 16 bytes for each
+  /// device.
+  /// This is a collective: all processes of the sharding make the call.
   bool check_same = false;
 };
 
-/// An array whose shards `callback` gives: it is called once for each shard of this process, in the
-/// order of the mesh, and returns the elements of the part as an Array. Nothing crosses between
-/// processes, unless `options` ask for a check. A part that lies on its device already is taken as it is, else copied.
-/// `dtype`: what the parts must have. It is needed in a process that has no shard.
-/// Errors: TraceError for a part of another shape or dtype; where parts are compared and differ, in all
-/// processes; as check_sharding().
+/// An array whose shards a function computes. `callback` is called once for each shard of this
+/// process, in the order of the mesh; it returns the elements of that part as an Array. Processes
+/// communicate only if `options` ask for a check. A part that already lies on its device is used
+/// without a copy. `dtype`: dtype of the parts; required in a process that has no shard.
+/// Errors: TraceError for a part of another shape or dtype; in all processes, if a check finds a
+/// difference; as check_sharding().
 Array make_array_from_callback(const Shape& shape, const Sharding& sharding,
                                const std::function<Array(const ShardIndex&)>& callback,
                                std::optional<DType> dtype = std::nullopt,
                                const PartOptions& options = {}, STOW_AT);
-/// The same, written in place: `fill(index, out)` fills `out` with the bytes of the part, row-major in
-/// `dtype`. A part on a disk passes through host memory of its size.
+/// The same with parts written in place: `fill(index, out)` fills `out` with the bytes of the part,
+/// row-major in `dtype`. A part in disk memory needs host memory of its size meanwhile.
 Array make_array_from_fill(
     const Shape& shape, DType dtype, const Sharding& sharding,
     const std::function<void(const ShardIndex&, std::span<std::byte> out)>& fill,
     const PartOptions& options = {}, STOW_AT);
 
-/// For the library: what make_array_from_process_local_data does.
+/// A type-erased make_array_from_process_local_data, for the library. `n`: elements of `data`.
 Array make_array_from_process_local_bytes(const Sharding& sharding, const void* data, int64_t n,
                                           DType data_dtype, const Shape& local,
                                           const std::optional<Shape>& shape, DType dtype,
                                           SourceLocation at);
-/// An array from what each process has of it: along an axis that is cut between processes, the parts
-/// of this process one after another.
-/// `shape`: of the whole array; without it, an extent is that of the local data times the number of
-/// different parts that processes hold along the axis. With it, an axis may have the whole extent
-/// locally: then each shard takes its part of it.
-/// Errors: TraceError if the sizes differ; if the local extent is neither that of the process's parts
-/// nor the whole; if processes hold unequal parts of an axis and no shape is given.
+/// An array from the data that each process has. Along an axis that is cut between processes,
+/// `data` has the parts of this process, concatenated. `local`: the shape of `data`. `shape`: the
+/// shape of the whole array. By default, each extent is the local extent times the number of
+/// different parts that processes hold along that axis. With `shape`, an axis of `data` may have
+/// the whole extent; each shard then takes its part.
+/// Errors: TraceError if the size of `data` differs from `local`; if a local extent is neither that
+/// of the process's parts nor the whole; if processes hold unequal parts of an axis and no shape is
+/// given.
 template <concepts::Scalar T>
 Array make_array_from_process_local_data(const Sharding& sharding, std::span<const T> data,
                                          const Shape& local,
@@ -95,10 +97,11 @@ requires(!std::same_as<T, bool>) Array make_array_from_process_local_data(
                                             at);
 }
 
-/// An array of these shards, one on each device of the sharding in this process, in any order. No
-/// copy is made; the arrays share their memory with it. They lie in the sharding's memory kind.
-/// Errors: TraceError for another number of arrays, two on one device, one on a device that the
-/// sharding has not, one of another dtype, shape or kind; each message has both sides.
+/// An array whose shards are `arrays`: one on each device of the sharding in this process, in any
+/// order, in the sharding's memory kind. No copy is made; the result shares their memory.
+/// Errors: TraceError for another number of arrays, for two on one device, for one on a device
+/// outside the sharding, and for one of another dtype, shape or memory kind. Each message gives
+/// expected and got.
 Array make_array_from_single_device_arrays(const Shape& shape, const Sharding& sharding,
                                            const std::vector<Array>& arrays, STOW_AT);
 

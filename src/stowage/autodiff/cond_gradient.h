@@ -1,5 +1,5 @@
-// The joint branches of a differentiated cond.
-// Not the choice of residuals: split_joint_cond makes one of whatever the backward part reads.
+// Reverse mode for a cond: one joint graph of forward and backward for each branch.
+// Not the choice of residuals: split_joint_cond makes a residual of each value that backward reads.
 #pragma once
 
 #include <vector>
@@ -10,15 +10,16 @@
 
 namespace stow {
 
-/// How a cond's gradient is put together. Backward-only operands: a cotangent for each of
-/// `active_results` (result numbers). Backward results: cotangents of `active_operands` (operand
-/// numbers, the index being 0).
+/// The forward and the backward cond of a differentiated cond. The backward cond has as
+/// backward-only operands a cotangent for each of `active_results` (numbers of results), and
+/// returns the cotangents of `active_operands` (numbers of operands; operand 0 is the index).
 struct CondGradient {
   SplitCond split;
   std::vector<int> active_operands, active_results;
 };
 
-/// `on_device` as in ReverseSpec.
+/// Differentiates a cond. `outer`: activity of the values of the graph that holds the cond.
+/// `on_device`: as in ReverseSpec.
 CondGradient differentiate_cond(const Node& cond, const Activity& outer, bool on_device);
 
 }  // namespace stow

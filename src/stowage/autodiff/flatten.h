@@ -1,4 +1,4 @@
-// Inlining of checkpoint and custom_vjp nodes, and which values a derivative passes through.
+// Inlining of checkpoint and custom_vjp nodes; activity analysis for the reverse pass.
 // Not differentiation itself.
 #pragma once
 
@@ -9,32 +9,35 @@
 
 namespace stow {
 
-/// The graph with every checkpoint node replaced by its body, whose nodes belong to a new region
-/// with the checkpoint's policy. Regions nest as the checkpoints did. Bodies of scans are left.
+/// The graph with every checkpoint node replaced by its body. The body's nodes belong to a new
+/// region with the checkpoint's policy; regions nest as the checkpoints did. Nested graphs, such as
+/// bodies of scans, are unchanged.
 Graph flatten_checkpoints(const Graph& graph);
-/// The same, with functions of a gradient rule of their own (custom_vjp) replaced by the functions
-/// too, in nested graphs as well: what is left to run once nothing is to be differentiated any
-/// more.
+/// The same, in nested graphs too, and with every custom_vjp node replaced by its function. Called
+/// when nothing remains to be differentiated.
 Graph flatten_all(const Graph& graph);
 
-/// Appends the nodes of `from` to `to`, its inputs being `inputs`, checkpoints as regions within
-/// `parent`; returns the outputs. All are forward work, or all backward work, which has no regions.
+/// Appends the nodes of `from` to `to`, with `inputs` in place of the inputs of `from`. Checkpoint
+/// nodes become regions within `parent`. Returns the images of the outputs. Every appended node
+/// gets Node::backward = `backward`; backward nodes get no region.
 std::vector<ValueId> inline_flat(const Graph& from, std::span<const ValueId> inputs, Graph& to,
                                  RegionId parent, bool backward);
 
-/// Activity of each value: varied if it depends on the inputs differentiated, useful if it reaches
-/// an output that has a cotangent.
+/// Which values of a graph derivatives pass through.
 class Activity {
  public:
+  /// True if the value is a float that depends on an input by which the graph is differentiated.
   bool varied(ValueId v) const { return varied_[v.index()]; }
+  /// True if an output that has a cotangent depends on the value.
   bool useful(ValueId v) const { return useful_[v.index()]; }
+  /// True for both: the value needs a cotangent.
   bool active(ValueId v) const { return varied(v) && useful(v); }
 
  private:
   friend Activity activity(const Graph& flat, const ReverseSpec& spec);
   std::vector<bool> varied_, useful_;
 };
-/// `flat` holds no checkpoint nodes.
+/// Finds the activity of every value. `flat` holds no checkpoint nodes.
 Activity activity(const Graph& flat, const ReverseSpec& spec);
 
 }  // namespace stow

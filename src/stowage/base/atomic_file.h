@@ -1,4 +1,4 @@
-// AtomicFile: a file that is written whole or not at all, and the calls it is made of.
+// AtomicFile: a file that is written completely or not at all; and the system calls that it uses.
 // Not a format; errors name the path and the system's reason.
 #pragma once
 
@@ -13,7 +13,7 @@
 
 namespace stow {
 
-/// A descriptor that is closed when this goes; -1 for none.
+/// Owns a file descriptor, which the destructor closes; -1: none.
 class FileDescriptor {
  public:
   explicit FileDescriptor(int fd) : fd_(fd) {}
@@ -24,30 +24,33 @@ class FileDescriptor {
   }
   ~FileDescriptor();
   int get() const { return fd_; }
-  /// Closes it now; false, with errno, where that fails. There is none then.
+  /// Closes the descriptor now. Returns false, with errno set, if that fails. get() is -1
+  /// afterwards in either case.
   bool close();
 
  private:
   int fd_;
 };
 
-/// A file written under a temporary name that takes its own on commit. Until then, and whatever
-/// fails, what stood at PATH stays; the temporary file goes when this goes. Its name is nobody
-/// else's: PATH.<digits and '-'>.tmp in the same folder, behind symbolic links. What no file may
-/// take the place of, such as a device or a pipe, is written to as it is.
+/// Writes to a temporary file that commit() renames to its final name. Until then, and after any
+/// failure, a file that already existed at PATH is unchanged. The destructor removes a temporary
+/// file that was not committed. Its name, PATH.<digits and '-'>.tmp, is unique; it lies in the same
+/// folder, after symbolic links are followed. A PATH that is no regular file, such as a device or a
+/// pipe, is written to directly.
 class AtomicFile {
  public:
-  /// Errors: the folder is missing or cannot be written to.
+  /// Opens a file to be written at `path`. Errors: the folder is missing or cannot be written to.
   static Result<AtomicFile> create(const std::string& path);
   AtomicFile(AtomicFile&&) noexcept = default;
   AtomicFile& operator=(AtomicFile&&) = delete;
   ~AtomicFile();
 
-  /// Appends. Errors: a full disk, a size limit.
+  /// Appends the bytes. Errors: a full disk, a size limit.
   Result<void> write(std::span<const std::byte> bytes);
-  /// Syncs the file, renames it (to `path` where given, in the same folder) and syncs the folder.
+  /// Syncs the file, renames it and syncs the folder. `path`: another final name in the same
+  /// folder; empty: the path given to create(). Errors: the system's.
   Result<void> commit(const std::string& path = "");
-  /// True if the file that is there is written to as it is.
+  /// True if PATH is no regular file and is written to directly.
   bool in_place() const { return temporary_.empty(); }
 
  private:
@@ -59,25 +62,26 @@ class AtomicFile {
   FileDescriptor file_;
 };
 
-/// Bytes of a string.
+/// The bytes of a string, without a copy.
 std::span<const std::byte> as_bytes(std::string_view text);
 
-/// The folder part of a path; "." where it has none.
+/// The folder part of a path; "." if it has none.
 std::string parent_directory(const std::string& path);
 
 /// Makes the folder's entries (created, renamed, removed files) survive a power loss.
 Result<void> sync_directory(const std::string& path);
 
-/// A descriptor of the file, or -1 with errno set. It is closed on exec.
+/// Opens a file with these flags of open(2). Returns its descriptor, or -1 with errno set. The
+/// descriptor is closed on exec.
 int open_file(const std::string& path, int flags);
 
-/// The most that one call reads or writes: the kernel takes 2^31 - 4096 bytes.
+/// The most bytes that one call reads or writes; the kernel's limit is 2^31 - 4096.
 inline constexpr size_t kMaxTransferBytes = size_t{1} << 30;
 
-/// Writes all bytes to a descriptor, whatever it takes per call. Errors: as system_failure.
+/// Writes all bytes to a descriptor, in as many calls as it takes. Errors: as system_failure(path).
 Result<void> write_fully(int fd, std::span<const std::byte> bytes, const std::string& path);
 
-/// "PATH: what errno says", for the call that has just failed.
+/// The failure "PATH: text of errno", for the system call that has just failed.
 Failure system_failure(const std::string& path);
 
 }  // namespace stow

@@ -29,6 +29,7 @@ class [[nodiscard]] Result {
   Result(T value) : value_(std::move(value)) {}
   Result(Failure failure) : message_(std::move(failure.message)) {}
 
+  /// True if it holds a value.
   bool ok() const { return value_.has_value(); }
   explicit operator bool() const { return ok(); }
   const std::string& error() const { return message_; }
@@ -57,6 +58,7 @@ class [[nodiscard]] Result<void> {
   Result() = default;
   Result(Failure failure) : ok_(false), message_(std::move(failure.message)) {}
 
+  /// True for success.
   bool ok() const { return ok_; }
   explicit operator bool() const { return ok_; }
   const std::string& error() const { return message_; }

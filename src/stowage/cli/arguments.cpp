@@ -44,14 +44,16 @@ Result<bool> parse_or_help(CLI::App& app, std::string_view command,
 Result<void> read_json_lines(std::istream& stream, const std::string& name,
                              const std::function<Result<void>(const Json&)>& take) {
   std::string line;
-  for (int64_t n = 1; std::getline(stream, line); ++n) {
+  errno = 0;
+  for (int64_t n = 1; std::getline(stream, line); ++n, errno = 0) {
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
     const Result<Json> json = parse_json(line, {.n_values = 1 << 26});
     if (!json) return fail("{}:{}: {}", name, n, json.error());
     if (const Result<void> taken = take(*json); !taken)
       return fail("{}:{}: {}", name, n, taken.error());
   }
-  if (stream.bad()) return fail("{}: cannot be read", name);
+  if (stream.bad())
+    return fail("{}: {}", name, errno != 0 ? std::strerror(errno) : "cannot be read");
   return {};
 }
 

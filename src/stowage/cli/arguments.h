@@ -65,7 +65,7 @@ struct CommandLine {
   std::string trace_path;  ///< The file of a trace; empty for none.
   std::string html_path;   ///< The file of the page of `plan`; empty for none.
   int32_t devices = 0;     ///< Devices of each process that trains; 0 if it was not said.
-  int32_t processes = 0;   ///< That `plan` plans for; 0 where it was not said.
+  int32_t processes = 0;   ///< Processes that `plan` plans for; 0: not given.
   ConfigSources sources;   ///< The sources of `config`.
   std::string help;  ///< The text to print, and nothing else to do, where help was asked for.
 };

@@ -36,7 +36,8 @@ Result<int> run_export(std::span<const std::string> command_line) {
   if (!helped) return helped.failure();
   if (*helped) return kExitDone;
   if (adapter.empty() == model.empty())
-    return fail("export: expected either --adapter DIR or --model DIR");
+    return fail("export: expected either --adapter DIR or --model DIR, got {}",
+                adapter.empty() ? "neither" : "both");
   const Result<std::optional<DType>> dtype = written_dtype(dtype_text);
   if (!dtype) return fail("export: {}", dtype.error());
   if (*dtype && model.empty())

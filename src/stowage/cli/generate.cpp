@@ -9,6 +9,7 @@
 #include "stowage/cli/arguments.h"
 #include "stowage/cli/commands.h"
 #include "stowage/cli/model_arguments.h"
+#include "stowage/io/json_fields.h"
 #include "stowage/lm/generate.h"
 #include "stowage/lm/score.h"
 
@@ -34,12 +35,13 @@ Result<std::vector<int32_t>> ids_of_line(const lm::ModelFiles& files, const Json
   const Json* prompt = line.find("prompt");
   const Json* messages = line.find("messages");
   if ((prompt != nullptr) + (messages != nullptr) != 1)
-    return fail("expected an object with one of the keys prompt and messages");
+    return fail("expected an object with one of the keys prompt and messages, got {}",
+                !line.is_object() ? shown(line) : prompt ? "both" : "neither");
   if (messages) {
     const Json* tools = line.find("tools");
     return chat_ids(files, *messages, tools ? *tools : Json());
   }
-  if (!prompt->as_string()) return fail("prompt: expected a text");
+  if (!prompt->as_string()) return fail("prompt: expected a text, got {}", shown(*prompt));
   return files.text->tokenizer.encode(*prompt->as_string());
 }
 
@@ -105,7 +107,8 @@ Result<int> run(GenerateArguments& arguments) {
     lengths.assign(static_cast<size_t>(std::max<int64_t>(1, options.rows)), arguments.plan_length);
   } else {
     if (!arguments.prompt && !arguments.chat && arguments.prompts_path.empty())
-      return fail("generate: expected one of --prompt TEXT, --chat TEXT and --prompts FILE{}",
+      return fail("generate: expected one of --prompt TEXT, --chat TEXT and --prompts FILE{}, got "
+                  "none",
                   arguments.plan ? ", or --length N" : "");
     if (!files.text) return fail("{}", files.no_text);
     Result<std::vector<std::vector<int32_t>>> read = read_prompts(arguments, files);

@@ -76,7 +76,7 @@ Result<void> ModelArguments::read() {
   if (best && checkpoint.empty()) return fail("--best has no effect without --checkpoint");
   if (!checkpoint.empty())
     if (Result<void> read = read_checkpoint(); !read) return read;
-  if (model.empty()) return fail("expected --model PATH or --checkpoint DIR");
+  if (model.empty()) return fail("expected --model PATH or --checkpoint DIR, got neither");
   if (!memory_text.empty()) {
     const Result<int64_t> bytes = parse_bytes(memory_text);
     if (!bytes) return fail("--memory: {}", bytes.error());

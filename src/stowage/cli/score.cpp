@@ -11,6 +11,7 @@
 #include "stowage/cli/arguments.h"
 #include "stowage/cli/commands.h"
 #include "stowage/cli/model_arguments.h"
+#include "stowage/io/json_fields.h"
 #include "stowage/io/safetensors.h"
 #include "stowage/lm/score.h"
 
@@ -40,7 +41,7 @@ Result<TokenRows> read_tokens(const std::string& path, int64_t vocab) {
   if (!file) return file.failure();
   TokenRows rows;
   const TensorInfo* tokens = file->find("tokens");
-  if (!tokens) return fail("{}: no tensor 'tokens'", path);
+  if (!tokens) return fail("{}: no tensor 'tokens'; expected i32[rows,length]", path);
   if (tokens->shape.size() != 2)
     return fail("{}: 'tokens' is {}, expected i32[rows,length]", path,
                 tensor_type(tokens->dtype, tokens->shape));
@@ -82,9 +83,13 @@ Result<std::vector<int32_t>> tokens_of(const lm::ModelFiles& files, const Json& 
   const Json* completion = line.find("completion");
   const Json* tokens = line.find("tokens");
   if ((text != nullptr) + (messages != nullptr) + (prompt != nullptr) + (tokens != nullptr) != 1)
-    return fail("expected an object with text, messages, tokens, or prompt and completion");
+    return fail("expected an object with text, messages, tokens, or prompt and completion, got {}",
+                !line.is_object()                      ? shown(line)
+                : text || messages || prompt || tokens ? "several of them"
+                                                       : "none of them");
   if (tokens) {
-    if (!tokens->as_array()) return fail("tokens: expected an array of ids");
+    if (!tokens->as_array())
+      return fail("tokens: expected an array of ids, got {}", shown(*tokens));
     std::vector<int32_t> ids;
     for (const Json& element : *tokens->as_array()) {
       const Result<int64_t> id = element.as_int();
@@ -105,7 +110,8 @@ Result<std::vector<int32_t>> tokens_of(const lm::ModelFiles& files, const Json& 
   } else {
     for (const Json* part : {text, prompt, completion}) {
       if (!part) continue;
-      if (!part->as_string()) return fail("text, prompt, completion: expected a text");
+      if (!part->as_string())
+        return fail("text, prompt, completion: expected a text, got {}", shown(*part));
       whole += *part->as_string();
     }
   }
@@ -221,7 +227,7 @@ Result<int> run(const ScoreArguments& arguments) {
     bucket.rows.length = arguments.plan_length;
     buckets.push_back(std::move(bucket));
   } else {
-    return fail("score: expected --tokens FILE or --data FILE{}",
+    return fail("score: expected --tokens FILE or --data FILE{}, got neither",
                 arguments.plan ? ", or --length N" : "");
   }
   lm::ScoreOptions options;

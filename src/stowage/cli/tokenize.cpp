@@ -9,6 +9,7 @@
 #include "stowage/cli/arguments.h"
 #include "stowage/cli/commands.h"
 #include "stowage/io/json.h"
+#include "stowage/io/json_fields.h"
 #include "stowage/text/tokenizer_folder.h"
 
 namespace stow {
@@ -23,7 +24,7 @@ Json json_of(std::span<const int32_t> ids) {
 }
 
 Result<std::vector<int32_t>> ids_of(const Json& value, int32_t end_id) {
-  if (!value.as_array()) return fail("ids: expected an array of ids");
+  if (!value.as_array()) return fail("ids: expected an array of ids, got {}", shown(value));
   std::vector<int32_t> ids;
   ids.reserve(value.as_array()->size());
   for (const Json& element : *value.as_array()) {
@@ -41,8 +42,12 @@ Result<Json> answer(const TokenizerFolder& model, const Json& line, bool decode)
   const Json* messages = line.find("messages");
   const Json* given_ids = line.find("ids");
   if ((given_text != nullptr) + (messages != nullptr) + (given_ids != nullptr) != 1)
-    return fail("expected an object with one of the keys text, messages and ids");
-  if (decode && !given_ids) return fail("--decode expects the key ids");
+    return fail("expected an object with one of the keys text, messages and ids, got {}",
+                !line.is_object()                     ? shown(line)
+                : given_text || messages || given_ids ? "several of them"
+                                                      : "none of them");
+  if (decode && !given_ids)
+    return fail("--decode: expected the key ids, got {}", messages ? "messages" : "text");
   std::string text;
   std::vector<int32_t> ids;
   if (given_ids) {
@@ -59,7 +64,7 @@ Result<Json> answer(const TokenizerFolder& model, const Json& line, bool decode)
     } else if (given_text->as_string()) {
       text = *given_text->as_string();
     } else {
-      return fail("text: expected a text");
+      return fail("text: expected a text, got {}", shown(*given_text));
     }
     // A rendered template has its special tokens in it.
     Result<std::vector<int32_t>> encoded =

@@ -9,6 +9,7 @@
 #include "stowage/io/trace.h"
 #include "stowage/runtime/device.h"
 #include "stowage/session/plan_fact.h"
+#include "stowage/session/planning_scope.h"
 #include "stowage/train/disk_folder.h"
 #include "stowage/train/finetune_model.h"
 #include "stowage/train/forecast.h"
@@ -145,9 +146,11 @@ Result<int> with_plan(const CommandLine& line, const Budgets& budgets, int threa
   if (!json) return json.failure();
   Result<std::optional<AtomicFile>> page = open_trace(line.html_path);
   if (!page) return page.failure();
+  std::optional<PlanningScope> planning(std::in_place);
   const Choice choice =
       choose_plan(job, budgets, device_to_choose_by(line.config, *device, !line.device.empty()));
   if (!choice.plan) return refuse(job, choice, budgets, together, *json, *page);
+  planning.reset();
   const Forecast forecast = forecast_step(*choice.plan->programs.step, std::move(*device));
   const Replication replication = find_replication(job, *choice.plan, budgets);
   fmt::print(text_stream(line), "{}{}{}{}", describe_choice(job, choice, budgets),
@@ -333,6 +336,7 @@ Result<int> run_plan(std::span<const std::string> arguments) {
   if (!factory) return factory.failure();
   // As many as a run would have with all devices on this machine.
   const int threads = threads_each(line->config.mesh.size());
+  const PlanningScope planning;
   return with_plan(*line, budgets, threads, *window, nullptr, *factory, [&](const Opening& opening) -> Result<int> {
     const JobPlan& plan = *opening.choice.plan;
     if (!line->trace_path.empty())

@@ -52,7 +52,7 @@ Result<std::string> read_regular_file(const std::string& path, int64_t max_bytes
 // --- folders -----------------------------------------------------------------------------------
 
 Result<void> ensure_directory(const std::string& path) {
-  if (path.empty()) return fail("the name of a folder is empty");
+  if (path.empty()) return fail("expected the name of a folder, got an empty one");
   struct stat info;
   if (::stat(path.c_str(), &info) == 0) {
     if (S_ISDIR(info.st_mode)) return {};
@@ -67,7 +67,7 @@ Result<void> ensure_directory(const std::string& path) {
 }
 
 Result<void> check_writable_directory(const std::string& path) {
-  if (path.empty()) return fail("the name of a folder is empty");
+  if (path.empty()) return fail("expected the name of a folder, got an empty one");
   struct stat info;
   if (::stat(path.c_str(), &info) != 0) {
     if (errno != ENOENT) return system_failure(path);

@@ -1,4 +1,6 @@
 // Metadata of GGUF files as HfConfig.
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -151,7 +153,8 @@ Result<std::vector<float>> read_divisors(const GgufFile& file, int64_t head_dim)
   const GgufTensor* tensor = file.find("rope_freqs.weight");
   if (!tensor) return std::vector<float>();
   if (tensor->type != GgmlType::kF32 || tensor->shape != std::vector<int64_t>{head_dim / 2})
-    return fail("tensor \"rope_freqs.weight\": expected F32[{}]", head_dim / 2);
+    return fail("tensor \"rope_freqs.weight\": expected F32[{}], got {}[{}]", head_dim / 2,
+                ggml_name(tensor->type), fmt::join(tensor->shape, ","));
   std::vector<float> divisors(static_cast<size_t>(head_dim / 2));
   if (Result<void> read =
           file.read(tensor->offset_bytes, std::as_writable_bytes(std::span(divisors)));
@@ -200,7 +203,8 @@ DType stored_dtype(const GgufFile& file) {
 Result<HfConfig> translate(const GgufFile& file) {
   const Json& metadata = file.metadata();
   const Json* name = metadata.find("general.architecture");
-  if (!name || !name->as_string()) return fail("general.architecture: expected a name");
+  if (!name || !name->as_string())
+    return fail("general.architecture: expected a name, got {}", name ? shown(*name) : "nothing");
   const auto* architecture =
       std::find_if(std::begin(kArchitectures), std::end(kArchitectures),
                    [&](const Architecture& a) { return a.name == *name->as_string(); });
@@ -220,7 +224,10 @@ Result<HfConfig> translate(const GgufFile& file) {
   t.set("model_type", "general.architecture", architecture->family);
   const GgufTensor* embedding = file.find("token_embd.weight");
   if (!embedding || embedding->shape.size() != 2)
-    return fail("tensor \"token_embd.weight\": expected a matrix");
+    return fail("tensor \"token_embd.weight\": expected a matrix, got {}",
+                embedding ? fmt::format("{}[{}]", ggml_name(embedding->type),
+                                        fmt::join(embedding->shape, ","))
+                          : "nothing");
   t.set("vocab_size", "tensor \"token_embd.weight\"", embedding->shape[0]);
   for (const std::string_view key :
        {"embedding_length", "feed_forward_length", "block_count", "attention.head_count",

@@ -42,7 +42,7 @@ class JsonFields {
 
   /// Records the error "KEY: reason" unless there is one.
   void refuse(std::string_view key, std::string_view reason);
-  bool failed() const { return !error_->empty(); }
+  bool failed() const { return !error_->empty(); }  ///< True if an error is recorded.
 
  private:
   void expect(std::string_view key, std::string_view what, const Json& got);

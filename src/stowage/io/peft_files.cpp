@@ -181,8 +181,12 @@ Result<PeftConfig> PeftConfig::parse(std::string_view text, const std::string& p
     c.is_all_linear = lower == "all-linear";
     if (c.is_all_linear) c.target_modules = {};
   }
-  if (c.target_modules.is_empty() && !c.is_all_linear)
-    fields.refuse("target_modules", "expected names of modules, a pattern or \"all-linear\"");
+  if (c.target_modules.is_empty() && !c.is_all_linear) {
+    const Json* given = fields.find("target_modules");
+    fields.refuse("target_modules",
+                  fmt::format("expected names of modules, a pattern or \"all-linear\", got {}",
+                              given ? shown(*given) : "nothing"));
+  }
   c.exclude_modules = read_modules(fields, "exclude_modules");
   read_layers(fields, c);
   if (c.layers_to_transform && (c.target_modules.pattern || c.is_all_linear))

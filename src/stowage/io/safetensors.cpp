@@ -1,5 +1,7 @@
 #include "stowage/io/safetensors.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -9,6 +11,7 @@
 
 #include "stowage/base/bytes.h"
 #include "stowage/io/json.h"
+#include "stowage/io/json_fields.h"
 
 namespace stow {
 namespace {
@@ -38,38 +41,52 @@ std::string quoted(std::string_view name) {
       .dump();
 }
 
+// A field's value in a message.
+std::string got(const Json* value) {
+  return value ? shown(*value) : "nothing";
+}
+
 Result<TensorInfo> parse_tensor(const std::string& name, const Json& json) {
   const auto bad = [&](std::string_view why) { return fail("tensor {}: {}", quoted(name), why); };
-  if (!json.is_object()) return bad("expected an object");
+  if (!json.is_object()) return bad(fmt::format("expected an object, got {}", shown(json)));
   for (const JsonMember& member : *json.as_object())
     if (member.key != "dtype" && member.key != "shape" && member.key != "data_offsets")
       return bad(fmt::format("has an unknown field {}", quoted(member.key)));
   TensorInfo tensor{.name = name};
 
   const Json* dtype = json.find("dtype");
-  if (!dtype || !dtype->as_string()) return bad("has no dtype");
+  if (!dtype || !dtype->as_string())
+    return bad(fmt::format("dtype: expected a name, got {}", got(dtype)));
   const std::optional<DType> known = parse_file_dtype(*dtype->as_string());
-  if (!known) return bad(fmt::format("dtype {} is not supported", quoted(*dtype->as_string())));
+  if (!known)
+    return bad(fmt::format("dtype {} is not supported; supported are {}",
+                           quoted(*dtype->as_string()), fmt::join(kDTypeNames, ", ")));
   tensor.dtype = *known;
 
   const Json* shape = json.find("shape");
-  if (!shape || !shape->as_array()) return bad("has no shape");
-  if (shape->as_array()->size() > kMaxRank) return bad("has too many axes");
+  if (!shape || !shape->as_array())
+    return bad(fmt::format("shape: expected an array of extents, got {}", got(shape)));
+  if (shape->as_array()->size() > kMaxRank)
+    return bad(fmt::format("shape: expected at most {} axes, got {}", kMaxRank,
+                           shape->as_array()->size()));
   for (const Json& extent : *shape->as_array()) {
     const Result<int64_t> value = extent.as_int();
-    if (!value || *value < 0) return bad("expected extents of 0 or more in the shape");
+    if (!value || *value < 0)
+      return bad(fmt::format("shape: expected extents of 0 or more, got {}", shown(extent)));
     tensor.shape.push_back(*value);
   }
   const std::optional<int64_t> bytes = tensor_bytes(tensor.dtype, tensor.shape);
-  if (!bytes) return bad("the size of its shape overflows");
+  if (!bytes)
+    return bad(fmt::format("the size of {} overflows", tensor_type(tensor.dtype, tensor.shape)));
 
   const Json* offsets = json.find("data_offsets");
   if (!offsets || !offsets->as_array() || offsets->as_array()->size() != 2)
-    return bad("has no pair of data_offsets");
+    return bad(fmt::format("data_offsets: expected [begin, end], got {}", got(offsets)));
   const Result<int64_t> begin = (*offsets->as_array())[0].as_int();
   const Result<int64_t> end = (*offsets->as_array())[1].as_int();
   if (!begin || !end || *begin < 0 || *end < *begin || *end > kMaxBytes)
-    return bad("expected data_offsets in order, from 0 on");
+    return bad(fmt::format("data_offsets: expected 0 <= begin <= end <= 2^62, got {}",
+                           shown(*offsets)));
   if (*end - *begin != *bytes)
     return bad(fmt::format("data_offsets hold {} bytes, {} needs {}", *end - *begin,
                            tensor_type(tensor.dtype, tensor.shape), *bytes));
@@ -177,9 +194,10 @@ Result<void> SafetensorsFile::read_header() {
 
   for (const auto& [name, json] : *header->as_object()) {
     if (name == kMetadataKey) {
-      if (!json.is_object()) return fail("__metadata__: expected an object");
+      if (!json.is_object()) return fail("__metadata__: expected an object, got {}", shown(json));
       for (const auto& [key, value] : *json.as_object()) {
-        if (!value.as_string()) return fail("__metadata__: {}: expected a string", quoted(key));
+        if (!value.as_string())
+          return fail("__metadata__: {}: expected a string, got {}", quoted(key), shown(value));
         metadata_[key] = *value.as_string();
       }
       continue;

@@ -31,7 +31,7 @@ struct OwnedSlice {
   size_t tensor = 0;  ///< Its number.
   TensorSlice slice;
   int64_t position = 0;  ///< A position of the mesh that holds it, of that process.
-  int32_t process = 0;   ///< That writes it.
+  int32_t process = 0;   ///< Number of the process that writes it.
 };
 
 /// Every element of every array exactly once. `processes`: of each position. Of slices that several

@@ -59,7 +59,8 @@ Result<std::map<std::string, std::set<std::string>>> read_index(const std::strin
   if (!json) return fail("{}: {}", path, json.error());
   const Json* map = json->find("weight_map");
   if (!map || !map->is_object())
-    return fail("{}: weight_map: expected an object of names and files", path);
+    return fail("{}: weight_map: expected an object of names and files, got {}", path,
+                map ? shown(*map) : "nothing");
   std::map<std::string, std::set<std::string>> shards;
   for (const JsonMember& member : *map->as_object()) {
     const auto bad = [&](std::string_view why) {

@@ -81,6 +81,7 @@ struct Anything {
   template <typename T>
   operator T() const;
 };
+// True if the aggregate takes that many initialisers.
 template <typename Struct, size_t... I>
 constexpr bool takes(std::index_sequence<I...>) {
   return requires {
@@ -113,9 +114,10 @@ void visit_fields(Struct& object, Visit&& visit) {
 
 /// Default parameters of the alternative that `op` takes.
 Params empty_params(OpKind op);
-/// How many nested graphs `op` holds.
+/// The least and the greatest number of nested graphs that an op holds.
 struct NestedCount {
   int least = 0, most = 0;
+  /// True if an op may hold n.
   bool admits(size_t n) const {
     return n >= static_cast<size_t>(least) && n <= static_cast<size_t>(most);
   }

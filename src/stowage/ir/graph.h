@@ -80,7 +80,7 @@ struct Node {
   int n_results = 1;
   std::vector<GraphPtr> graphs;  ///< Nested graphs; they capture nothing.
   ProvenancePtr provenance;
-  RegionId region;        ///< Of the owning graph's table; invalid outside any.
+  RegionId region;        ///< Index in the owning graph's table; invalid outside any region.
   bool backward = false;  ///< Made by reverse mode for cotangents.
   /// True for a node in a region if the gradient of something outside reads one of its results:
   /// these exist whether or not the region is recomputed. Residuals of scans and conds do not
@@ -143,6 +143,7 @@ class ValueMap {
  public:
   explicit ValueMap(const Graph& from) : to_(from.n_values()) {}
   void set(ValueId from, ValueId to) { to_[from.index()] = to; }
+  /// True if the value has an image.
   bool has(ValueId from) const { return to_[from.index()].valid(); }
   ValueId operator[](ValueId from) const {
     STOW_CHECK(has(from), "value %{} has no image", from.value);

@@ -18,8 +18,8 @@ struct JointScan {
   /// A gradient runs against its forward scan; what a jvp makes of a gradient runs along with it.
   bool backward_reverse = false;
   int n_backward_consts = 0, n_backward_carries = 0;
-  Dims backward_in_axes;   ///< Of the backward-only slices.
-  Dims backward_out_axes;  ///< Of the backward stacked results.
+  Dims backward_in_axes;   ///< The scanned axis of each backward-only operand that is sliced.
+  Dims backward_out_axes;  ///< The axis along which each backward result is stacked.
 };
 
 /// The two scans. Backward operands: forward consts by number, backward-only consts; backward

@@ -26,7 +26,7 @@ enum class TokenKind : uint8_t {
 struct Token {
   TokenKind kind = TokenKind::kEnd;
   std::string_view text;
-  size_t offset = 0;  ///< Of its first byte, in bytes.
+  size_t offset = 0;  ///< Byte offset of its first character in the text.
 };
 
 /// Holds one token ahead. Comments run from // to the end of the line.

@@ -182,14 +182,14 @@ enum class Mark : uint8_t { kUndecided, kKeep, kRecompute, kOffload };
 struct PolicyQuery {
   OpKind op;
   const struct Node* node;
-  std::string_view name;  ///< Of a Name op; else empty.
-  /// All names that the same data bears in the region, on this value, on what it is a reshape,
-  /// transpose or reversal of, and on such of it.
+  std::string_view name;  ///< The name, if `op` is kName; else empty.
+  /// All names of the same data in the region: of this value, of values from which it is reshaped,
+  /// transposed or reversed, and of reshapes, transposes and reversals of it.
   std::span<const std::string_view> twins = {};
 };
 struct PolicyAnswer {
   Mark mark = Mark::kRecompute;
-  MemoryKind destination = MemoryKind::kPinnedHost;  ///< Of kOffload.
+  MemoryKind destination = MemoryKind::kPinnedHost;  ///< Memory that Mark::kOffload moves to.
 };
 /// A checkpoint policy: its answers, and its name for reports.
 struct Policy {

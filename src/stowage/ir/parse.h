@@ -22,7 +22,7 @@ using SourceLines = std::unordered_map<const Graph*, std::vector<int>>;
 /// The most bytes of a text; more is an error, as any damage is.
 inline constexpr size_t kMaxTextBytes = size_t{64} << 20;
 inline constexpr int kMaxGraphDepth = 64;
-inline constexpr size_t kMaxRank = 32;                        ///< Of a type.
+inline constexpr size_t kMaxRank = 32;                        ///< Highest rank of a type.
 inline constexpr int64_t kMaxArrayBytes = int64_t{1} << 56;   ///< Extents of 0 counting as 1.
 inline constexpr int64_t kMaxTextInteger = int64_t{1} << 48;  ///< Either sign; not of constants.
 

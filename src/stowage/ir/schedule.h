@@ -47,9 +47,9 @@ struct Buffer {
   bool separate = false;  ///< An output with memory of its own beside the arena.
   MemoryKind kind = MemoryKind::kDevice;
   BufferRole role = BufferRole::kTemporary;
-  int index = -1;  ///< Of the program's input or output.
+  int index = -1;  ///< Number of the program's input or output; -1 if it is neither.
   ProvenancePtr provenance;
-  std::vector<ProvenancePtr> part_provenance;  ///< Where parts have owners of their own.
+  std::vector<ProvenancePtr> part_provenance;  ///< By part, if parts have their own owners.
   std::string label;  ///< The content, for reports: an op's name, "residual", "scratch".
 
   /// Places that the plan finds: one a slot where those lie apart, and so for each iteration.
@@ -80,6 +80,7 @@ struct LoopTerm {
     const int64_t slot = start + step * iteration;
     return (modulo > 0 ? slot % modulo : slot) * stride_bytes;
   }
+  friend bool operator==(const LoopTerm&, const LoopTerm&) = default;
 };
 
 /// A strided window on a buffer.
@@ -90,13 +91,14 @@ struct View {
   Dims strides;  ///< In elements.
   int64_t offset_bytes = 0;
   std::vector<LoopTerm> terms;
-  bool begins = false;  ///< Of an output: the write begins a new life of the slot.
+  bool begins = false;  ///< True for an output whose write begins a new lifetime of the slot.
 
   int64_t elems() const {
     int64_t n = 1;
     for (int64_t d : dims) n *= d;
     return n;
   }
+  friend bool operator==(const View&, const View&) = default;
 };
 
 enum class KernelKind : uint8_t { kRows, kOp };
@@ -140,7 +142,7 @@ struct Kernel {
   std::vector<View> inputs, outputs;
   BufferId scratch;  ///< Invalid when none is needed.
   int64_t scratch_bytes = 0;
-  MovePhase phase = MovePhase::kWhole;  ///< Of a move or a collective.
+  MovePhase phase = MovePhase::kWhole;  ///< Phase of a move or a collective.
   int transfer = -1;  ///< Numbers the pair: a done waits for the oldest start of its number.
   ProvenancePtr provenance;
 };
@@ -241,7 +243,7 @@ struct Schedule {
   std::vector<Buffer> buffers;
   std::vector<Instruction> instructions;
   size_t n_loops = 0;
-  int64_t alignment_bytes = 64;  ///< Of every buffer and slot in memory.
+  int64_t alignment_bytes = 64;  ///< Alignment of every buffer and slot in memory.
   std::vector<View> inputs, outputs;  ///< The place of each; an output may lie in an input's buffer.
   /// Searches that stopped at their limit of work, each in a sentence for the report.
   std::vector<std::string> limits;
@@ -250,7 +252,7 @@ struct Schedule {
 /// Facts of the backend that planning needs.
 struct KernelTarget {
   int threads = 1;
-  int64_t alignment_bytes = 64;  ///< Of every buffer and slot in memory.
+  int64_t alignment_bytes = 64;  ///< Alignment of every buffer and slot in memory.
   /// Scratch in bytes of a kernel whose views are filled in.
   std::function<int64_t(const Kernel&)> scratch_bytes;
 };

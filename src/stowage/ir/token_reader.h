@@ -25,10 +25,13 @@ class TokenReader {
   size_t offset() const { return peek().offset; }
   Token take() { return lexer_.take(); }
   Token take(TokenKind kind, std::string_view expected);
+  /// True if the next token is that character, or that word.
   bool at_punct(char c) const;
   bool at_word(std::string_view word) const;
+  /// Takes the next token if it is that character, or that word. Returns true if it was.
   bool take_punct(char c);
   bool take_word(std::string_view word);
+  /// Takes the next token, which must be that character.
   void expect(char c);
 
   /// A quoted string, without its escapes.

@@ -1,5 +1,5 @@
-// Adapters of PEFT folders: read to a device beside a model, and written.
-// Not their programs; score.h and generate.h run them, fuse.h merges them into weights.
+// LoRA adapters in PEFT folders: reads them to a device, and writes them.
+// Not the programs that use them: score.h and generate.h run them, fuse.h merges them into weights.
 #pragma once
 
 #include <map>
@@ -20,22 +20,24 @@
 
 namespace stow::lm {
 
-/// An adapter of a model as a PEFT folder describes it; its tensors are checked and unread.
+/// An opened PEFT folder. The names, shapes and dtypes of its tensors are checked; their data are
+/// not read yet.
 struct AdapterFiles {
   std::string path;
   PeftConfig peft;
   PeftPlan plan;
   std::shared_ptr<const SafetensorsFile> tensors;
 
-  /// Opens a folder of adapter_config.json and adapter_model.safetensors.
-  /// Weights of the embedding and the head that PEFT stores beside an adapter must be `base`'s;
-  /// where `base` is null they are taken to be. Errors: "PATH: KEY: reason" for damaged files,
-  /// whatever PeftConfig::load and plan_targets refuse,
-  ///         tensors that are missing, surplus, misshaped or no floats, and pickles alone.
+  /// Opens a folder of adapter_config.json and adapter_model.safetensors. If PEFT stored weights of
+  /// the embedding or the head beside the adapter, they must equal those of `base`; a null `base`
+  /// skips the comparison.
+  /// Errors: "PATH: KEY: reason" for damaged files, for all that PeftConfig::load and plan_targets
+  ///         refuse, for tensors that are missing, surplus, misshaped or no floats, and for a
+  ///         folder with pickles only.
   static Result<AdapterFiles> open(const std::string& path, const HfConfig& config,
                                    const WeightSource* base);
   const nn::LoraConfig& lora() const { return plan.lora; }
-  /// Types of the adapter's arrays, f32 on the device.
+  /// Abstract arrays with the types of the adapter's arrays: f32, on the device.
   nn::Lora types(const HfConfig& config) const;
 };
 
@@ -45,28 +47,29 @@ struct Adapter {
   nn::Lora arrays;                       ///< f32.
   std::vector<DeviceBufferPtr> buffers;  ///< One a leaf of `arrays`.
 };
-/// Reads a slice of one leaf of types() by its path ("layers/wq/a") into a buffer of its bytes,
-/// row-major. `type` is the whole leaf's, f32 or bf16. Holds pieces of 1 MiB beside the buffer.
+/// Reads a slice of one leaf of types() into a buffer of the slice's size, row-major. `leaf`: its
+/// path, "layers/wq/a". `type`: type of the whole leaf, f32 or bf16. Needs 1 MiB beside the buffer.
 /// Errors: the system's; DiskError.
 Result<void> read_adapter_slice(const AdapterFiles& files, const HfConfig& config,
                                 const std::string& leaf, const ArrayType& type,
                                 const TensorSlice& slice, DeviceBuffer& buffer);
-/// Reads the arrays, each layer at its place and padded with zeros to the greatest rank.
+/// Reads the arrays of an adapter to `device`, by default the default device. Layers are stacked;
+/// each is padded with zeros to the greatest rank.
 /// Errors: the system's; CapacityError.
 Result<Adapter> load_adapter(const AdapterFiles& files, const HfConfig& config,
                              DevicePtr device = {});
 
-/// How an adapter is written.
+/// Options for writing an adapter.
 struct AdapterExport {
-  std::string base_model;   ///< base_model_name_or_path; empty: none.
-  bool use_rslora = false;  ///< lora_alpha is scale * sqrt(r), not scale * r.
+  std::string base_model;   ///< PEFT's base_model_name_or_path; empty: none.
+  bool use_rslora = false;  ///< True: lora_alpha is scale * sqrt(r). False: scale * r.
 };
 /// The configuration that gives PEFT these ranks and scales.
 PeftConfig peft_config(const nn::LoraConfig& lora, const HfConfig& config,
                        const AdapterExport& options = {});
-/// Writes adapter_config.json and adapter_model.safetensors into a folder, which is made where it
-/// is missing, so that PEFT finds every tensor and no other. `arrays` are concrete, f32, of
-/// `lora`'s shapes. Errors: the system's; an adapter without a targeted matrix.
+/// Writes adapter_config.json and adapter_model.safetensors into a folder, which it makes if it is
+/// missing. The tensors are exactly those that PEFT expects. `arrays`: concrete, f32, with the
+/// shapes of `lora`. Errors: the system's; an adapter without a targeted matrix.
 Result<void> save_adapter(const nn::Lora& arrays, const nn::LoraConfig& lora,
                           const HfConfig& config, const std::string& folder,
                           const AdapterExport& options = {});

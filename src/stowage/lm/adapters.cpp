@@ -229,9 +229,11 @@ Result<void> Adapters::insert(int slot, const SlotState& state) {
   if (Result<void> good = check_slot(slot); !good) return good;
   const nn::LoraConfig& own = config(slot);
   if (const int64_t a = greatest_rank(own), b = greatest_rank(state.config); a != b)
-    return fail("slot {} has rank {}, the state rank {}", slot, a, b);
+    return fail("expected a state of rank {}, as slot {} has, got rank {}", a, slot, b);
   if (!have_same_ranks(own, state.config))
-    return fail("slot {} and the state have adapters of other matrices, or of other ranks", slot);
+    return fail("expected a state with the matrices and ranks of slot {}, got other matrices or "
+                "other ranks",
+                slot);
   const nn::Lora types = nn::lora_abstract(model_.decoder(), state.config);
   if (!have_same_shapes(state.weights, types) ||
       (state.optimizer && !(have_same_shapes(state.optimizer->mu, types) &&

@@ -76,7 +76,7 @@ struct AdamWOptions {
 struct AdapterStep {
   double grad_norm = 0;  ///< Norm of the mean gradient; 0 where there was none.
   double lr = 0;
-  int64_t examples = 0;  ///< That the mean is of. 0: nothing was done.
+  int64_t examples = 0;  ///< Number of examples in the mean; 0: nothing was done.
 };
 
 /// An adapter apart from its slot.
@@ -135,6 +135,7 @@ class Adapters {
   /// shapes than the state's configuration says, or that are not finite.
   Result<void> insert(int slot, const SlotState& state);
 
+  /// True if the slot holds an adapter; false for slot 0, the base.
   bool contains(int slot) const;
   /// Rows whose gradients are summed, and steps done, of an adapter that is there.
   int64_t examples(int slot) const { return slots_.at(static_cast<size_t>(slot)).examples; }
@@ -190,7 +191,7 @@ class Adapters {
   std::vector<Slot> slots_;  // the first is the base
   std::map<PassShape, ExecutablePtr> passes_;
   ExecutablePtr step_;
-  const Executable* last_ = nullptr;  // that ran
+  const Executable* last_ = nullptr;  // the program that ran last
 };
 
 }  // namespace stow::lm

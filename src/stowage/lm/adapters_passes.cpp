@@ -93,7 +93,8 @@ Result<void> Adapters::check(const AdapterBatch& batch) const {
       return fail("reference, advantages: row {} has a loss that needs them", i);
     if (!is_finite_positive(loss.clip_low) || !is_finite_positive(loss.clip_high) ||
         loss.clip_low > loss.clip_high || !is_finite_positive(loss.beta))
-      return fail("loss: row {}: expected 0 < clip_low <= clip_high and beta > 0", i);
+      return fail("loss: row {}: expected 0 < clip_low <= clip_high and beta > 0, got {}, {} and {}",
+                  i, loss.clip_low, loss.clip_high, loss.beta);
     if (loss.rejected < 0) continue;
     const auto j = static_cast<size_t>(loss.rejected);
     if (j >= batch.loss.size() || j == i || loss.kind != nn::TokenLoss::kDpo ||

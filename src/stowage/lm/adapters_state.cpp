@@ -2,6 +2,7 @@
 #include <set>
 
 #include "stowage/api/trace.h"
+#include "stowage/io/json_fields.h"
 #include "stowage/io/peft_files.h"
 #include "stowage/io/safetensors.h"
 #include "stowage/lm/adapters.h"
@@ -109,7 +110,8 @@ Result<SlotState> SlotState::load(const std::string& path, const HfConfig& confi
   if (!file) return file.failure();
   const auto& metadata = file->metadata();
   if (const auto format = metadata.find("format"); format == metadata.end() || format->second != kFormat)
-    return fail("{}: expected the state of an adapter, \"format\": \"{}\"", path, kFormat);
+    return fail("{}: expected the state of an adapter, \"format\": \"{}\", got {}", path, kFormat,
+                format == metadata.end() ? "no format" : shown_name(format->second));
   const nn::DecoderConfig decoder = decoder_config(config, DType::kF32);
   const DefaultDevice guard(Device::cpu());
   std::set<std::string> used;

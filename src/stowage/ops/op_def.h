@@ -62,7 +62,7 @@ inline constexpr int64_t kUnbatched = -1;
 struct BatchContext {
   const Node& node;
   GraphBuilder& builder;
-  int64_t size;  ///< Of the batch, at least 1.
+  int64_t size;  ///< Number of examples in the batch, at least 1.
   std::vector<Val> operands;
   std::vector<int64_t> axes;  ///< The batch axis of each operand or kUnbatched; not all are that.
 

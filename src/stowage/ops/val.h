@@ -25,7 +25,7 @@ class GraphBuilder {
   Val add1(OpKind op, Params params, std::initializer_list<Val> operands);
 
   ProvenancePtr provenance;
-  Pass pass = Pass::kTraced;  ///< That new nodes are said to come from; kTraced: as `provenance` says.
+  Pass pass = Pass::kTraced;  ///< The pass recorded in new nodes; kTraced: that of `provenance`.
   RegionId region;
   bool backward = false;
 

@@ -37,8 +37,8 @@ class Ejector {
   /// [items] of the last run.
   const std::vector<int64_t>& offsets() const { return offsets_; }
   size_t n_left_out() const { return left_out_.size(); }
-  size_t n_first_left_out() const { return n_first_left_out_; }  // When it began.
-  int64_t work() const { return work_; }  // Of the last run.
+  size_t n_first_left_out() const { return n_first_left_out_; }  // Count when the last run began.
+  int64_t work() const { return work_; }  // Buffers that the last run looked at.
 
  private:
   struct Span {

@@ -73,6 +73,7 @@ class ExactSearch {
   int64_t lowest_in_block(int32_t block);
   int32_t descend(int32_t item) const;
   double weighted_slack(int32_t section) const;
+  // Those that return bool: false if the branch cannot hold a solution, or has run out of work.
   bool place(int32_t item);
   void cross(int32_t item, int32_t change);
   bool postpone(int32_t item);

@@ -1,13 +1,66 @@
 #include "stowage/pack/reorder.h"
 
 #include <algorithm>
+#include <cstring>
 #include <numeric>
+#include <span>
 #include <tuple>
 #include <utility>
 
 #include "stowage/base/bytes.h"
 
 namespace stow::pack {
+namespace {
+
+// Ranges that are looked at together.
+constexpr size_t kGroup = 8;
+using Lanes = int64_t __attribute__((vector_size(kGroup / 2 * sizeof(int64_t))));
+
+// The least aligned base that lies within none of the ranges low < base < high. `n` is a multiple of kGroup;
+// ranges up to 0 count for nothing. The base goes up past what is in the way, until nothing is: a few times
+// through the few ranges that there are is less than to sort them, and any order leads to the same base.
+__attribute__((always_inline)) inline int64_t find_base(const int64_t* low, const int64_t* high, size_t n,
+                                                        int64_t alignment) {
+  int64_t base = 0;
+  for (int64_t before = -1; base != before;) {
+    before = base;
+    Lanes bases = Lanes{} + base;
+    for (size_t i = 0; i < n; i += kGroup) {
+      Lanes low_a, low_b, high_a, high_b;
+      std::memcpy(&low_a, low + i, sizeof low_a);
+      std::memcpy(&low_b, low + i + kGroup / 2, sizeof low_b);
+      std::memcpy(&high_a, high + i, sizeof high_a);
+      std::memcpy(&high_b, high + i + kGroup / 2, sizeof high_b);
+      high_a &= low_a < bases;
+      high_b &= low_b < bases;
+      const Lanes highest = high_a > high_b ? high_a : high_b;
+      const Lanes beyond = highest > bases;
+      if ((beyond[0] | beyond[1] | beyond[2] | beyond[3]) == 0) continue;
+      base = align_up(std::max({highest[0], highest[1], highest[2], highest[3]}), alignment);
+      bases = Lanes{} + base;
+    }
+  }
+  return base;
+}
+
+// Compiled twice: the oldest machines compare no 64-bit lanes.
+using FindBase = int64_t (*)(const int64_t*, const int64_t*, size_t, int64_t);
+int64_t find_base_narrow(const int64_t* low, const int64_t* high, size_t n, int64_t alignment) {
+  return find_base(low, high, n, alignment);
+}
+#if defined(__x86_64__)
+__attribute__((target("avx2"))) int64_t find_base_wide(const int64_t* low, const int64_t* high, size_t n,
+                                                       int64_t alignment) {
+  return find_base(low, high, n, alignment);
+}
+FindBase fastest_find_base() {
+  return __builtin_cpu_supports("avx2") ? find_base_wide : find_base_narrow;
+}
+#else
+FindBase fastest_find_base() { return find_base_narrow; }
+#endif
+
+}  // namespace
 
 int64_t count_overlaps(const Sections& sections) {
   std::vector<int64_t> started(static_cast<size_t>(sections.count()) + 1);
@@ -92,20 +145,37 @@ void Reorder::find_overlaps() {
   work_ += 16 * begin_.back();
   // What two groups are to each other in every iteration of a loop is kept once.
   std::vector<int64_t> begin(static_cast<size_t>(n) + 1);
+  std::vector<size_t> count(static_cast<size_t>(n)), place(static_cast<size_t>(n));  // by other
+  std::vector<int32_t> distinct;
+  std::vector<Delta> deltas;  // of one buffer, by other
   for (int32_t b = 0; b < n; ++b) {
-    const auto from = entries.begin() + begin_[b], to = entries.begin() + begin_[b + 1];
-    std::sort(from, to, [](const Entry& x, const Entry& y) {
-      return std::tuple(x.other, x.delta.low, x.delta.high) <
-             std::tuple(y.other, y.delta.low, y.delta.high);
-    });
-    for (auto e = from; e != to; ++e) {
-      if (static_cast<int64_t>(others_.size()) > begin[b] && others_.back() == e->other &&
-          e->delta.low < deltas_.back().high) {
-        deltas_.back().high = std::max(deltas_.back().high, e->delta.high);
-        continue;
+    const std::span<const Entry> own(entries.data() + begin_[b], entries.data() + begin_[b + 1]);
+    distinct.clear();
+    for (const Entry& e : own)
+      if (count[e.other]++ == 0) distinct.push_back(e.other);
+    std::sort(distinct.begin(), distinct.end());
+    size_t at = 0;
+    for (const int32_t other : distinct) {
+      place[other] = at;
+      at += count[other];
+    }
+    deltas.resize(own.size());
+    for (const Entry& e : own) deltas[place[e.other]++] = e.delta;
+    for (const int32_t other : distinct) {
+      const auto to = deltas.begin() + static_cast<std::ptrdiff_t>(place[other]);
+      const auto from = to - static_cast<std::ptrdiff_t>(std::exchange(count[other], 0));
+      std::sort(from, to, [](const Delta& x, const Delta& y) {
+        return x.low != y.low ? x.low < y.low : x.high < y.high;
+      });
+      const size_t first = deltas_.size();
+      for (auto d = from; d != to; ++d) {
+        if (deltas_.size() > first && d->low < deltas_.back().high) {
+          deltas_.back().high = std::max(deltas_.back().high, d->high);
+          continue;
+        }
+        others_.push_back(other);
+        deltas_.push_back(*d);
       }
-      others_.push_back(e->other);
-      deltas_.push_back(e->delta);
     }
     begin[b + 1] = static_cast<int64_t>(others_.size());
   }
@@ -124,18 +194,21 @@ void Reorder::start(std::vector<int32_t> order) {
 int64_t Reorder::lowest(int32_t buffer) {
   const int32_t position = states_[buffer].position;
   const int64_t first = begin_[buffer], end = begin_[buffer + 1], alignment = alignments_[buffer];
-  constexpr int64_t kGroup = 4;
-  if (static_cast<int64_t>(taken_.size()) < align_up(end - first + 1, kGroup))
-    taken_.resize(static_cast<size_t>(align_up(end - first + 1, kGroup)));
+  const auto most = static_cast<size_t>(align_up(end - first + 1, kGroup));
+  if (low_.size() < most) {
+    low_.resize(most);
+    high_.resize(most);
+  }
   // Without branches, which nothing would foretell.
-  Delta* taken = taken_.data();
+  int64_t *low = low_.data(), *high = high_.data();
   size_t n = 0;
   const auto gather = [&](auto delta_of) {
     for (int64_t e = first; e < end; ++e) {
       const State& other = states_[others_[e]];
       const Delta d = delta_of(e);
-      taken[n] = {other.offset + d.low, other.offset + d.high};
-      n += static_cast<size_t>((other.position <= position) & (taken[n].high > 0));
+      low[n] = other.offset + d.low;
+      high[n] = other.offset + d.high;
+      n += static_cast<size_t>((other.position <= position) & (high[n] > 0));
     }
   };
   if (deltas_.empty()) {
@@ -145,21 +218,9 @@ int64_t Reorder::lowest(int32_t buffer) {
     gather([&](int64_t e) { return deltas_[e]; });
   }
   work_ += 8 + (end - first) / 2 + 2 * static_cast<int64_t>(n);
-  // Up past what is in the way, until nothing is: a few times through the few that there are is
-  // less than to sort them. Those of a group are compared with one base, and so do not wait for each
-  // other; the least place that fits is the same in any order.
-  for (size_t i = n; i % kGroup != 0; ++i) taken[i] = {0, 0};
-  int64_t base = 0;
-  for (int64_t before = -1; base != before;) {
-    before = base;
-    for (size_t i = 0; i < n; i += kGroup) {
-      int64_t highest = 0;
-      for (size_t k = i; k < i + kGroup; ++k)
-        highest = std::max(highest, taken[k].high & -static_cast<int64_t>(taken[k].low < base));
-      base = std::max(base, align_up(highest, alignment));
-    }
-  }
-  return base;
+  for (; n % kGroup != 0; ++n) low[n] = high[n] = 0;
+  static const FindBase find = fastest_find_base();
+  return find(low, high, n, alignment);
 }
 
 size_t Reorder::place(int64_t limit) {

@@ -47,10 +47,10 @@ class Rise {
   bool run(const RiseStrategy& strategy, int64_t capacity, const std::function<bool()>& stop,
            double most_left_out = HUGE_VAL);
 
-  /// The same around buffers whose offsets are `fixed` [items], Walls::kFree for all others. By
-  /// themselves they have to be a packing below the capacity, which there has to be. Where something
-  /// fixed is above a stretch, only what fits below it is placed there, and no gap is given up for
-  /// later.
+  /// The same around buffers at the offsets `fixed` [items]; Walls::kFree: not fixed. The fixed
+  /// buffers alone must be a packing below `capacity`, which must not be kNoCapacity. Below a fixed
+  /// buffer only buffers that fit under it are placed, and no gap is left for later. False as of
+  /// run().
   bool run_around(const std::vector<int64_t>& fixed, const RiseStrategy& strategy, int64_t capacity,
                   const std::function<bool()>& stop, double most_left_out = HUGE_VAL);
 
@@ -59,7 +59,7 @@ class Rise {
   /// Until all of the skyline is at `until` or above. False as of run().
   bool advance(const RiseStrategy& strategy, int64_t until, const std::function<bool()>& stop,
                double most_left_out = HUGE_VAL);
-  bool all_placed() const { return now_.heap.empty(); }  // Or left out.
+  bool all_placed() const { return now_.heap.empty(); }  // True if each is placed or left out.
   /// How near the pass is to leaving out more, in bytes, higher when nearer: the least slack of all
   /// sections with its sign turned, and more where others have hardly more (`softness` bytes). What
   /// is left out counts twice its bytes, were it of a mean length.
@@ -147,6 +147,7 @@ class Rise {
   void settle(int32_t first, int32_t last, int64_t height);
   void place(int32_t item, int32_t first, int32_t last, int64_t height);
   void leave_out(int32_t item, int32_t first, int32_t last, int64_t height);
+  // True if a gap below a stretch of the skyline may be left unused.
   bool give_up(const RiseStrategy& strategy, int32_t first, int32_t last, int64_t slack,
                int64_t left, int64_t right, int64_t gap) const;
   int32_t best_around(int32_t first, int32_t last, int32_t section, int64_t height) const;

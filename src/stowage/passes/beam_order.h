@@ -12,7 +12,7 @@ namespace stow {
 
 /// A value that a unit reads.
 struct Read {
-  ValueId root;  // that lies in memory
+  ValueId root;  // the value in memory of which it is a view
   bool covers;   // true if the unit may write over it
 };
 

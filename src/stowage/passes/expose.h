@@ -28,7 +28,7 @@ struct ExposedScan {
 struct ExposedGraph {
   Graph graph;
   std::map<size_t, ExposedScan> scans;  ///< By node number.
-  std::vector<ValueId> images;          ///< Of the values of the graph it was made from.
+  std::vector<ValueId> images;          ///< By value of the original graph: its value here.
 };
 /// Widens every scan with residuals for which `policy_of` gives a policy. Values in a region of the
 /// body's own are left to that region. Nobody reads the new results yet, and what is not read in the

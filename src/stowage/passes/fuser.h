@@ -60,12 +60,14 @@ class Fuser {
   // Unit `into`, which has been given the nodes of unit `from` and alone reads what they make, takes its
   // place.
   void absorb(int from, int into);
-  // A sum, and a product that is only added to it: one unit, whose product adds to what lies where
-  // the sum is. The product is rounded before it is added, so the bits are the same.
+  // Makes one unit of an add and of a product that only it reads: the product adds to the other
+  // operand in memory. It is rounded before it is added, so the bits are the same. Returns true if
+  // the node was such an add.
   bool accumulate(NodeId id);
-  // Handed from the graph's inputs to its outputs: a gradient over a loop's iterations.
+  // True if `sum` is a carry and `result` its next value: a gradient summed over a loop's
+  // iterations.
   bool is_carried(ValueId sum, ValueId result) const;
-  // A product, or what a product was added to.
+  // True for a product, or a value to which a product was added.
   bool is_sum_of_products(ValueId v);
   bool is_output(ValueId v) const;
   // The iteration space that a node asks for, standing alone.
@@ -76,7 +78,9 @@ class Fuser {
   void merge(int a, int into);
 
   // ---- what may be one row program (fuse_rules.cpp) ----
+  // True if a node, whose unit alone would be `own`, may become part of unit u.
   bool may_join(NodeId id, const Unit& own, int u);
+  // True if unit a may become part of unit `into`.
   bool may_merge(int a, int into);
   // True if a unit of elementwise work can take up the space of a reduction of it, other than its axes'
   // own order: no value of it need lie in memory.
@@ -92,21 +96,23 @@ class Fuser {
   // reads it passes over the row once more anyway; in the same unit it would bring together all
   // that is computed from the norm, of one array and of the others.
   bool reads_long_row_value(ValueId v, const Unit& g, int u);
-  // Fixing the rows must not turn a member's value into an ambiguous one.
+  // True unless the unit's rows make it ambiguous by column which element a member reads.
   bool columns_fit(const Unit& joined) const;
   // True unless groups of few points each would be gone through one by one: where rows are reduced as
   // well, or read as such, columns cannot change places with groups.
   bool groups_fit(const Unit& joined, NodeId more) const;
   // True if a unit and one more node are few enough, and read few arrays.
   bool reads_few(const Unit& few, NodeId more) const;
-  // A member may read: a splat, an iota of the iteration space, anything outside, a member's value
-  // as it is, or a member's row value through broadcasts and reshapes.
+  // True if a member of unit u may read v: a splat, an iota of the iteration space, a value of
+  // another unit, a member's value unchanged, or a member's row value through broadcasts and
+  // reshapes.
   bool readable(ValueId v, const Unit& g, int u, bool full);
   bool is_column_result(ValueId v) const;
   // True when element (row, column) of v is the root's element of that row.
   bool is_row_window(ValueId v, const Unit& g) const;
   // True when something the node reads, outside unit u, needs u first.
   bool reaches_outside(const Node& node, int u);
+  // True if a unit of `stack`, or one on which it depends, is `target`.
   bool reaches(std::vector<int> stack, int target);
   // True when unit a makes nothing large for a third and reads nothing large that `into` does not,
   // and neither of them, but for what `into` reads of a, can begin before the other: to run them as
@@ -115,12 +121,14 @@ class Fuser {
   // True if one of `others` waits for unit o as well, or o is little work on what they wait for.
   bool is_ready_with(int o, const std::vector<int>& others, int space);
   void count_heavy();
-  // Backward work beside forward work that was done long before would be done then too, and what
-  // it makes wait in memory: a clone would undo its recomputation.
+  // True if one node is backward work and the other forward work of long before. In one unit the
+  // backward work would run early, and its results would wait in memory: a clone would lose the
+  // effect of recomputation.
   bool is_far(NodeId a, NodeId b) const;
-  // The same of backward work of one layer beside what was recomputed for another: it would be done
-  // then, unless it waits for something later. It may be done early where it takes the place of all
-  // that it reads; if other work reads an operand too, both would wait.
+  // The same for backward work of one layer and work that was recomputed for another layer: in one
+  // unit the former would run early, unless it waits for something later. That is harmless if it
+  // overwrites all that it reads; if other work reads an operand too, operand and result would both
+  // wait.
   bool is_far_from_clones(int u, NodeId id, int other = -1);
   // True if backward work `id` would join forward unit u, run before the products between the two, and wait
   // in memory for a later product, while the value of u that it reads waits as well.
@@ -169,13 +177,15 @@ class Fuser {
   std::vector<size_t> reached_;              // the last node of it and of all that it depends on
   std::vector<std::vector<int>> readers_;    // units that read it
   std::vector<int> n_uses_;                  // by value: uses by nodes and as an output
-  std::vector<std::vector<NodeId>> readers_of_root_;  // those that are made
+  std::vector<std::vector<NodeId>> readers_of_root_;  // by root: readers that are computed
   std::vector<int> n_readers_;               // by root: reads by nodes and as an output
   std::vector<size_t> last_reader_;
   std::vector<int> heavy_before_;            // nodes up to each that have kernels of their own
-  std::vector<size_t> waits_for_;            // the last of those that each node depends on
-  std::vector<size_t> last_heavy_;           // the same, or the node itself if it is one of them
-  std::vector<bool> is_held_;  // of nodes: elementwise work on the result waits for a later one of them
+  std::vector<size_t> waits_for_;            // by node: the last such node that it depends on
+  std::vector<size_t> last_heavy_;           // by node: itself if it is one, else waits_for_
+  // By node: true if elementwise work on its result waits for a later node with a kernel of its
+  // own.
+  std::vector<bool> is_held_;
   std::vector<int> seen_;
   int stamp_ = 0;
 };

@@ -2,15 +2,16 @@
 // Not the search for an order; order.h has that.
 #pragma once
 
-#include <memory>
+#include <cstddef>
 
 #include "stowage/base/inside.h"
 
 namespace stow {
 
-/// Keeps every order that order_units() finds on this thread while the scope lives. The candidates of one
-/// search share most of their nested graphs. Scopes nest; the innermost counts. Up to 64 MB of problems are
-/// kept, then none of the earlier ones.
+/// Keeps every order that order_units() finds, on any thread, while a scope lives. The candidates of one
+/// search, and the plans that one command compares, share most of their nested graphs. Scopes nest and
+/// overlap: orders are dropped when the last scope ends. Up to 64 MB of problems are kept, then none of the
+/// earlier ones.
 class KeptOrders {
  public:
   KeptOrders();
@@ -18,9 +19,8 @@ class KeptOrders {
   KeptOrders(const KeptOrders&) = delete;
   KeptOrders& operator=(const KeptOrders&) = delete;
 
- private:
-  std::unique_ptr<struct OrderTable> table_;
-  struct OrderTable* outer_;
+  /// The number of orders that were returned again since the first of the scopes that live began.
+  static size_t n_reused();
 };
 
 }  // namespace stow

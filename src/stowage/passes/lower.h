@@ -2,6 +2,8 @@
 // Not offsets; plan/ lays the buffers out.
 #pragma once
 
+#include <memory>
+
 #include "stowage/base/inside.h"
 #include "stowage/ir/schedule.h"
 #include "stowage/passes/order.h"
@@ -15,6 +17,12 @@ struct LowerLimits {
   int64_t concat_pieces = 1 << 16;
 };
 
+/// The units of a graph and of the graphs nested in it. They are the same in every order, so all lowerings of
+/// the graph can share them.
+class KeptUnits;
+/// Returns a table for lower() to fill. It serves one graph, and options that agree in all that fuse() sees.
+std::shared_ptr<KeptUnits> keep_units();
+
 struct LowerOptions {
   std::vector<bool> donated;  ///< Inputs that may be overwritten; empty means none.
   bool fuse = true;
@@ -25,6 +33,7 @@ struct LowerOptions {
   bool iterations_apart = false;
   KernelTarget target;
   LowerLimits limits;
+  std::shared_ptr<KeptUnits> kept_units = nullptr;  ///< Null: none are kept.
 };
 
 /// Lowers a graph without checkpoint nodes.

@@ -2,20 +2,55 @@
 #include "stowage/passes/lower_level.h"
 
 #include <algorithm>
+#include <map>
+#include <utility>
 
 #include "stowage/base/error.h"
 #include "stowage/passes/rows.h"
 
-namespace stow::lowering {
+namespace stow {
+
+class KeptUnits {
+ public:
+  using Shared = std::shared_ptr<const Units>;
+  Shared& of(const Graph& graph, const std::vector<View>& input_views) {
+    std::vector<std::pair<std::vector<View>, Shared>>& all = by_graph_[&graph];
+    for (auto& [views, units] : all)
+      if (views == input_views) return units;
+    return all.emplace_back(input_views, nullptr).second;
+  }
+
+ private:
+  std::map<const Graph*, std::vector<std::pair<std::vector<View>, Shared>>> by_graph_;
+};
+
+std::shared_ptr<KeptUnits> keep_units() { return std::make_shared<KeptUnits>(); }
+
+namespace lowering {
+namespace {
+
+std::shared_ptr<const Units> units_of(const Graph& graph, const std::vector<View>& input_views,
+                                      const LowerOptions& options) {
+  const auto make = [&] {
+    return std::make_shared<const Units>(
+        fuse(graph, input_views, options.fuse, options.least_epilogue, options.target.threads));
+  };
+  if (!options.kept_units) return make();
+  std::shared_ptr<const Units>& kept = options.kept_units->of(graph, input_views);
+  if (!kept) kept = make();
+  return kept;
+}
+
+}  // namespace
 
 Level::Level(Context& context, const Graph& graph, std::vector<View> input_views,
              std::vector<bool> input_reusable)
     : context_(context),
       graph_(graph),
       input_views_(std::move(input_views)),
-      input_reusable_(std::move(input_reusable)) {
-  units_ = fuse(graph, input_views_, context.options.fuse, context.options.least_epilogue,
-                context.options.target.threads);
+      input_reusable_(std::move(input_reusable)),
+      shared_units_(units_of(graph, input_views_, context.options)),
+      units_(*shared_units_) {
   destinations_.resize(graph.n_values());
   storage_.resize(graph.n_values());
   reusable_.resize(graph.n_values());
@@ -289,4 +324,5 @@ void Level::mark_whole_operands(const Node& scan) {
   }
 }
 
-}  // namespace stow::lowering
+}  // namespace lowering
+}  // namespace stow

@@ -157,6 +157,7 @@ class Level {
 
   /// True when `unit` may write value `v` over the memory of `root`, which it reads.
   bool can_share(int u, ValueId v, ValueId root) const;
+  /// can_share() for a unit that is a sort.
   bool sort_can_share(const Node& sort, ValueId v, ValueId root) const;
   /// True if result v of a sort, which nothing reads, may lie where the next result, `later`, is written
   /// after it.
@@ -205,8 +206,9 @@ class Level {
   // True if the scan reads `root` once, all of it, as what carry k begins with.
   bool begins_with(const Node& scan, int k, ValueId root) const;
 
-  // The final value of a carry may lie over what the carry begins with. A stacked result may lie over
-  // a scanned operand where each iteration has read its slice when it writes the result's.
+  // can_share() for a scan. The final value of a carry may lie over the carry's initial value. A
+  // stacked result may lie over a scanned operand if each iteration has read its slice when it
+  // writes the result's.
   bool scan_can_share(int u, ValueId v, ValueId root) const;
   // True if each iteration has read its slice of operand i when it writes its slice of stack j.
   bool slices_can_share(int u, int i, int j) const;
@@ -217,7 +219,8 @@ class Level {
   // True if a value that unit u reads last can be made where u wants it.
   bool may_be_sent(int u, ValueId root) const;
 
-  // A scanned operand whose stack nothing reads after this scan, nor this scan twice.
+  // True if nothing reads the stack of scanned operand i after this scan, and this scan reads it
+  // once.
   bool slices_die(int u, const Node& node, size_t i) const;
 
   ScanPlan::Ring plan_ring(const Node& node, int k, ScanPlan& plan);
@@ -227,8 +230,8 @@ class Level {
   // input of the level whose heir needs the memory later.
   void share_memory_of_input(int u, const Node& node, int k);
 
-  // Slots that only scans read, one at a time, may lie anywhere. Long stacks stay whole, or the
-  // packer would have too much to place.
+  // True if each slot of stacked result j may lie anywhere, because only scans read it, a slot at a
+  // time. False for long stacks: the packer would have too much to place.
   bool slots_apart(ValueId result, const ScanParams& p, size_t j) const;
 
   // Stacks of one scan that nobody needs contiguous lie in one buffer, interleaved: what iteration
@@ -262,9 +265,10 @@ class Level {
   // no such one.
   int sole_operand(const Node& node, ValueId root) const;
 
-  // A branch's result may lie over an operand that every branch hands on as that result, or has
-  // read for the last time when it is written.
+  // can_share() for a cond. A result may lie over an operand if every branch returns that operand
+  // as the result, or has read it for the last time when it writes the result.
   bool cond_can_share(int u, ValueId v, ValueId root) const;
+  // can_share() for a while loop.
   bool while_can_share(const Node& node, ValueId v, ValueId root) const;
   // True when `out` may take the memory of input `in`: it is that input, or it is written (where it
   // is made, or copied at the end) once the input has been read.
@@ -338,8 +342,9 @@ class Level {
 
   void emit_view_copy(int u);
 
-  // A window that begins on a block in every iteration, as the plan will place it, and has no gaps:
-  // between two of those a disk moves all but the ends of a span without a bounce.
+  // True if a window has no gaps and begins at a disk block in every iteration, as the plan will
+  // place it. Between two such windows a disk moves all but the ends of a span without a bounce
+  // buffer.
   bool lies_on_blocks(const View& view) const;
 
   void push(Kernel kernel);
@@ -348,7 +353,8 @@ class Level {
   const Graph& graph_;
   std::vector<View> input_views_;
   std::vector<bool> input_reusable_;
-  Units units_;
+  const std::shared_ptr<const Units> shared_units_;
+  const Units& units_;
   std::vector<int> order_, position_, last_use_;
   std::vector<std::optional<Destination>> destinations_;
   std::vector<std::optional<View>> storage_;

@@ -15,9 +15,10 @@ class MinCut {
 
   explicit MinCut(size_t n) : edges_of_(n) {}
   void add_edge(int from, int to, int64_t capacity);
-  /// After this, on_sink_side(v) tells which vertices lie behind the minimum cut that is nearest to
-  /// the sink. Returns the flow, kInfinite or more when the sink cannot be cut off.
+  /// Finds the minimum cut that is nearest to the sink. Returns the flow; kInfinite or more if no
+  /// cut of finite capacity exists.
   int64_t solve(int source, int sink);
+  /// True if the vertex lies on the sink's side of the cut that solve() found.
   bool on_sink_side(int v) const { return sink_side_[static_cast<size_t>(v)]; }
 
  private:
@@ -25,6 +26,7 @@ class MinCut {
     int to;
     int64_t capacity;
   };
+  // Numbers the vertices by distance from the source. False if the sink cannot be reached.
   bool levels(int source, int sink);
   int64_t push(int v, int sink, int64_t limit);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <mutex>
 #include <set>
 #include <utility>
 
@@ -11,21 +12,33 @@
 
 namespace stow {
 
-struct OrderTable {
-  struct Found {
-    std::vector<int> order;
-    std::vector<std::string> limits;
-  };
-  std::map<std::vector<int64_t>, Found> found;  // by the whole problem
-  size_t n_numbers = 0;                         // of all problems
+namespace {
+
+struct FoundOrder {
+  std::vector<int> order;
+  std::vector<std::string> limits;
 };
 
-namespace {
+// The orders that are kept for the scopes that live.
+struct OrderTable {
+  std::mutex mutex;  // guards the rest
+  int n_scopes = 0;
+  std::map<std::vector<int64_t>, FoundOrder> found;  // by the whole problem
+  size_t n_numbers = 0;                              // of all problems
+  size_t n_reused = 0;
+
+  void clear() {
+    found.clear();
+    n_numbers = 0;
+  }
+};
+OrderTable& kept_orders() {
+  static OrderTable table;
+  return table;
+}
 
 // So many numbers of problems are kept, 64 MB of them.
 constexpr size_t kMostNumbers = 8'000'000;
-
-thread_local OrderTable* kept_orders = nullptr;
 
 // All that an order depends on.
 std::vector<int64_t> numbers_of(const Graph& graph, const Units& units,
@@ -172,28 +185,54 @@ std::vector<int> order_units(const Graph& graph, const Units& units,
       if (leaf) place[u] = first;
     }
   const std::vector<UnitFacts> facts = collect_facts(graph, units, value_bytes, scratch_bytes);
-  const auto find = [&](std::vector<std::string>& said) {
-    return find_order({graph, units, facts, value_bytes, place, most_windows}, strategy, waiting,
-                      readers, said);
+  const auto find = [&] {
+    FoundOrder found;
+    found.order = find_order({graph, units, facts, value_bytes, place, most_windows}, strategy, waiting,
+                             readers, found.limits);
+    return found;
   };
-  if (!kept_orders || strategy == OrderStrategy::kProgram) return find(limits);
+  const auto give = [&](FoundOrder found) {
+    limits.insert(limits.end(), found.limits.begin(), found.limits.end());
+    return std::move(found.order);
+  };
+  OrderTable& kept = kept_orders();
+  std::unique_lock lock(kept.mutex);
+  if (kept.n_scopes == 0 || strategy == OrderStrategy::kProgram) {
+    lock.unlock();
+    return give(find());
+  }
   std::vector<int64_t> numbers =
       numbers_of(graph, units, facts, value_bytes, place, strategy, most_windows);
-  if (kept_orders->n_numbers + numbers.size() > kMostNumbers) *kept_orders = {};
-  const size_t n_numbers = numbers.size();
-  const auto [at, is_new] = kept_orders->found.try_emplace(std::move(numbers));
-  OrderTable::Found& found = at->second;
-  if (is_new) {
-    kept_orders->n_numbers += n_numbers;
-    found.order = find(found.limits);
+  if (const auto at = kept.found.find(numbers); at != kept.found.end()) {
+    ++kept.n_reused;
+    return give(at->second);
   }
-  limits.insert(limits.end(), found.limits.begin(), found.limits.end());
-  return found.order;
+  lock.unlock();
+  FoundOrder found = find();
+  lock.lock();
+  if (kept.n_scopes > 0) {
+    if (kept.n_numbers + numbers.size() > kMostNumbers) kept.clear();
+    kept.n_numbers += numbers.size();
+    kept.found.insert_or_assign(std::move(numbers), found);
+  }
+  return give(std::move(found));
 }
 
-KeptOrders::KeptOrders()
-    : table_(std::make_unique<OrderTable>()), outer_(std::exchange(kept_orders, table_.get())) {}
-KeptOrders::~KeptOrders() { kept_orders = outer_; }
+KeptOrders::KeptOrders() {
+  OrderTable& kept = kept_orders();
+  const std::lock_guard lock(kept.mutex);
+  if (kept.n_scopes++ == 0) kept.n_reused = 0;
+}
+KeptOrders::~KeptOrders() {
+  OrderTable& kept = kept_orders();
+  const std::lock_guard lock(kept.mutex);
+  if (--kept.n_scopes == 0) kept.clear();
+}
+size_t KeptOrders::n_reused() {
+  OrderTable& kept = kept_orders();
+  const std::lock_guard lock(kept.mutex);
+  return kept.n_reused;
+}
 
 int64_t peak_bytes(const Graph& graph, const Units& units, const std::vector<int64_t>& value_bytes,
                    const std::vector<int64_t>& scratch_bytes, const std::vector<int>& order) {

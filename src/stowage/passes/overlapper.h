@@ -74,6 +74,7 @@ class Overlapper {
 
   // ---- conflicts ----
 
+  // True if two accesses, `shift` iterations apart, may touch the same bytes.
   bool meet(const Access& a, const Access& b, int shift) const {
     if (a.buffer != b.buffer && share_a_slot(a.buffer, b.buffer)) return true;
     if (shift != 0 && has_slot_per_iteration(a.buffer)) return false;
@@ -89,8 +90,7 @@ class Overlapper {
   // Staging buffers of this list alone, each iteration's written whole before they are read.
   void find_ringable(Items& items);
   // True if this output is the only access of its buffer so far.
-  static bool first_touch(const std::map<size_t, int>& here, const Kernel& kernel,
-                          const View& view);
+  static bool first_touch(const std::vector<int>& here, const Kernel& kernel, const View& view);
 
   // True if the move `item` must stay behind (or before) another instruction. A conflict with
   // another iteration's use of the staging buffer only asks for a ring. Starts of one stream run in
@@ -114,7 +114,7 @@ class Overlapper {
       if (!meeting) continue;
       // A use as many iterations away as a ring has slots lies in the same slot.
       if (apart == 0 || apart >= most || !may_ring(a.buffer) ||
-          !ringable_.contains(a.buffer.index()))
+          !ringable_[a.buffer.index()])
         return true;
       int& slots = rings[a.buffer.index()];
       slots = std::max(slots, apart + 1);
@@ -172,7 +172,8 @@ class Overlapper {
     return false;
   }
 
-  // A start of what comes in, or a done of what goes out, of this many iterations' shift.
+  // True for the start of an inward move, or the done of an outward one, that is shifted by this
+  // many iterations.
   static bool is_movable(const Item& item, bool in, int shift);
 
   // The place that a start gets to up a list, or a done down it, from another place.
@@ -193,9 +194,11 @@ class Overlapper {
   std::optional<Entry> entry(Item& item, Item& around, bool overtaking);
   void enter(Item& item, Item& around, const Entry& entry);
 
-  // Past starts of the same stream that something holds which does not hold this one: what they
-  // wait for would keep the stream idle. Where that leads from `at`, or `at`.
+  // Moves a start past starts of the same stream that wait for something else, which would keep the
+  // stream idle meanwhile. Returns the place that it reaches from `at`; `at` if it passes none.
   size_t overtake(Item& item, Items& items, size_t at, RingSlots& rings);
+  // True if `other` is a move of the same stream and phase, and the two touch no common bytes that
+  // one of them writes.
   bool may_overtake(const Item& item, const Item& other) const;
 
   // The place that a start reaches up the list.
@@ -208,11 +211,13 @@ class Overlapper {
   };
   Place place_of(Items& items, size_t i, bool overtaking);
 
-  // False where the start is no longer here.
+  // Moves start i as far up the list as it may go. False if it has left the list, for one of a
+  // loop's iterations.
   bool hoist(Items& items, size_t i);
 
   void hoist_starts(Items& items);
-  // On from the top of the list into the iteration before.
+  // Moves an item from the top of the list on into an earlier iteration, `shift` in all. False if
+  // it must stay.
   bool wrap(Items& items, size_t i, int shift);
 
   void sink_dones(Items& items);
@@ -225,7 +230,7 @@ class Overlapper {
   static constexpr size_t kMostRun = 16;        // items of a run
   static constexpr size_t kMostLookBack = 256;  // items between a run and what may join it
 
-  // An elementwise kernel of every iteration.
+  // True for an elementwise kernel of every iteration.
   static bool is_light(const Item& item);
   bool is_copy(const Item& item, MovePhase phase, bool in) const;
 
@@ -234,7 +239,7 @@ class Overlapper {
   // True if an item of a run must keep its place towards another instruction.
   bool run_is_bound(const Items& items, size_t first, size_t n, const Item& other, int most,
                     RingSlots& needed) const;
-  // As stopped(), of a run whose collective is `main`.
+  // stopped() for a run whose collective is item `main`.
   bool run_is_stopped(Items& items, size_t first, size_t n, size_t main, const Item& other,
                       RingSlots& rings) const;
   bool all_shiftable(const Items& items, size_t first, size_t n) const;
@@ -264,7 +269,8 @@ class Overlapper {
   // list is then as it was. `n` is the length of the run.
   bool sink_run(Items& items, size_t i, size_t& n);
 
-  // Windows of which the next iteration's can be told: those with one term of the loop at most.
+  // True if the item's windows in the next iteration are known: each has at most one term of the
+  // loop.
   bool shiftable(const Item& item) const;
 
   // ---- the list as it will run ----
@@ -283,7 +289,7 @@ class Overlapper {
   mutable int64_t work_ = 0;
   size_t n_seen_ = 0;           // kernels of the schedule, in order
   const Loop* loop_ = nullptr;  // around the list being worked on, where it can be wrapped
-  std::set<size_t> ringable_;
+  std::vector<bool> ringable_;  // by buffer
   RingSlots rings_;
   // Iterations of loops that moves may enter.
   std::map<LoopId, std::map<int64_t, Items>> inside_;

@@ -15,10 +15,10 @@
 namespace stow {
 
 struct Partitioned {
-  Graph graph;                               ///< Of one position; types are those of parts.
+  Graph graph;                               ///< Program of one position, over parts.
   std::vector<AxisSharding> out;             ///< How the outputs lie.
   std::vector<ShardingNote> notes;           ///< The largest first.
-  std::vector<CollectiveCount> collectives;  ///< By op; those that there are.
+  std::vector<CollectiveCount> collectives;  ///< By op; only ops that occur.
 };
 
 /// Input i of the result is the part of input i that a position holds under `in[i]`, output o that

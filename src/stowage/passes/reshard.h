@@ -18,7 +18,7 @@ enum class ReshardOp : uint8_t { kSlice, kAllGather, kReduceScatter, kAllReduce,
 
 struct ReshardStep {
   ReshardOp op = ReshardOp::kSlice;
-  MeshAxes axes;        ///< Of the group, major first.
+  MeshAxes axes;        ///< Mesh axes of the group, major first.
   int axis = 0;         ///< The array axis that is cut, gathered or split.
   int concat_axis = 0;  ///< AllToAll: where parts are joined.
   ReduceKind kind = ReduceKind::kSum;
@@ -27,7 +27,7 @@ struct ReshardStep {
 
 struct ReshardPlan {
   std::vector<ReshardStep> steps;
-  double bytes = 0;        ///< Sent by one position, as a ring sends them.
+  double bytes = 0;        ///< Bytes that one position sends in ring algorithms.
   int64_t most_bytes = 0;  ///< The largest local form on the way, both ends included.
   /// True if the largest form on the way is larger than both ends.
   bool grows = false;

@@ -95,8 +95,9 @@ class ResidualLevel {
   }
   int in(ValueId v) const { return 2 * vertex_[v.index()]; }
   int out(ValueId v) const { return 2 * vertex_[v.index()] + 1; }
+  // True if the backward part may read the value without its being kept.
   bool free(ValueId v) const { return !is_forward_value(v) && !keepable_input(v); }
-  // In a joint body of two scans the carries are inputs that must be stacked to be kept.
+  // True for an input that must be stacked to be kept: a carry in the joint body of two scans.
   bool keepable_input(ValueId v) const { return costly_inputs_.count(v) > 0; }
 
   void collect_crossing() {

@@ -8,7 +8,7 @@
 namespace stow {
 
 struct TileOptions {
-  int64_t bytes = 0;  ///< Of a tile, about; 0: no tiles.
+  int64_t bytes = 0;  ///< Approximate size of a tile; 0: no tiles.
   /// Arrays of at most that many bytes, counted as f32, are left whole if they come to the device,
   /// make results as large, and send nothing away. Work that reads the same arrays is left whole
   /// too. Tiles would cost a launch each and save little beside those results.

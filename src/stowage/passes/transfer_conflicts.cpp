@@ -14,39 +14,35 @@ bool Overlapper::share_a_slot(BufferId a, BufferId b) const {
 }
 
 void Overlapper::find_ringable(Items& items) {
-  ringable_.clear();
+  const size_t n_buffers = schedule_.buffers.size();
+  ringable_.assign(n_buffers, false);
   if (!loop_) return;
-  std::map<size_t, int> here;
-  std::map<size_t, bool> begins;
-  for (Item& item : items) {
-    const bool nested = !item.instruction.kernel();
-    for_each_view(std::as_const(item.instruction), [&](const View& view, bool) {
-      ++here[view.buffer.index()];
-      begins.try_emplace(view.buffer.index(), false);
-    });
-    if (nested) continue;
-    const Kernel& kernel = *item.instruction.kernel();
-    for (const View& view : kernel.outputs)
-      if (view.begins && first_touch(here, kernel, view)) begins[view.buffer.index()] = true;
+  std::vector<int> here(n_buffers);
+  std::vector<bool> begins(n_buffers);
+  for (const Item& item : items) {
+    for_each_view(item.instruction, [&](const View& view, bool) { ++here[view.buffer.index()]; });
+    const Kernel* kernel = item.instruction.kernel();
+    if (!kernel) continue;
+    for (const View& view : kernel->outputs)
+      if (view.begins && first_touch(here, *kernel, view)) begins[view.buffer.index()] = true;
   }
   // A done counts as its start does: both hold the windows of one move.
-  std::map<size_t, int> dones;
+  std::vector<int> dones(n_buffers);
   for (const Item& item : items)
     if (const Kernel* k = item.instruction.kernel(); k && k->phase == MovePhase::kDone)
       for (const auto* views : {&k->inputs, &k->outputs})
         for (const View& view : *views) ++dones[view.buffer.index()];
-  for (const auto& [b, n] : here) {
+  for (size_t b = 0; b < n_buffers; ++b) {
+    if (here[b] == 0) continue;
     const Buffer& candidate = schedule_.buffers[b];
-    if (candidate.role == BufferRole::kTemporary && !candidate.separate && candidate.slots == 1 &&
-        candidate.parts.size() == 1 && !candidate.apart && begins[b] &&
-        n - dones[b] == numbered_.n_accesses[b])
-      ringable_.insert(b);
+    ringable_[b] = candidate.role == BufferRole::kTemporary && !candidate.separate &&
+                   candidate.slots == 1 && candidate.parts.size() == 1 && !candidate.apart && begins[b] &&
+                   here[b] - dones[b] == numbered_.n_accesses[b];
   }
 }
 
-bool Overlapper::first_touch(const std::map<size_t, int>& here, const Kernel& kernel,
-                             const View& view) {
-  if (here.at(view.buffer.index()) != 1) return false;
+bool Overlapper::first_touch(const std::vector<int>& here, const Kernel& kernel, const View& view) {
+  if (here[view.buffer.index()] != 1) return false;
   return std::none_of(kernel.inputs.begin(), kernel.inputs.end(),
                       [&](const View& in) { return in.buffer == view.buffer; });
 }
@@ -102,7 +98,7 @@ bool Overlapper::is_computed_here(const Items& items, size_t i) const {
     for (const Access& own : items[j].accesses)
       for (const Item* maker : makers)
         for (const Access& a : maker->accesses)
-          if (own.write && !a.write && !ringable_.contains(a.buffer.index()) && meet(a, own, 1))
+          if (own.write && !a.write && !ringable_[a.buffer.index()] && meet(a, own, 1))
             return true;
   return false;
 }

@@ -25,26 +25,19 @@ bool Overlapper::is_cut(const Kernel& kernel, const NumberedMoves::Described& de
 
 void Overlapper::share_scratch() {
   std::map<StreamKind, BufferId> shared;
-  const auto uses_scratch = [&](const Kernel& kernel) {
-    return kernel.scratch.valid() && is_cut(kernel);
+  const auto share = [&](Instruction& instruction) {
+    const Kernel& kernel = *instruction.kernel();
+    if (!kernel.scratch.valid() || !is_cut(kernel)) return;
+    const auto [it, fresh] = shared.try_emplace(stream_of(kernel, schedule_.buffers), kernel.scratch);
+    Buffer& bounce = buffer(it->second);
+    bounce.each.clear();
+    if (fresh || kernel.scratch == it->second) return;
+    Buffer& own = buffer(kernel.scratch);
+    bounce.bytes = bounce.slot_bytes = std::max(bounce.bytes, own.bytes);
+    own.bytes = own.slot_bytes = 0;
+    instruction.edit_kernel()->scratch = it->second;
   };
-  bool any = false;
-  for_each_kernel(std::as_const(schedule_.instructions),
-                  [&](const Kernel& kernel) { any = any || uses_scratch(kernel); });
-  if (!any) return;
-  for_each_kernel(schedule_.instructions, [&](Kernel& kernel) {
-    if (!uses_scratch(kernel)) return;
-    const auto [it, fresh] =
-        shared.try_emplace(stream_of(kernel, schedule_.buffers), kernel.scratch);
-    if (!fresh) {
-      Buffer& own = buffer(kernel.scratch);
-      buffer(it->second).bytes = std::max(buffer(it->second).bytes, own.bytes);
-      buffer(it->second).slot_bytes = buffer(it->second).bytes;
-      own.bytes = own.slot_bytes = 0;
-      kernel.scratch = it->second;
-    }
-    buffer(it->second).each.clear();
-  });
+  for_each_kernel_instruction(schedule_.instructions, share);
 }
 
 void Overlapper::process(Instructions& list, const Loop* loop, Instructions& before,
@@ -71,9 +64,10 @@ void Overlapper::process(Instructions& list, const Loop* loop, Instructions& bef
       const Kernel& whole = *instruction.kernel();
       for (const auto* halves : {&numbered_.starts, &numbered_.dones}) {
         Instruction half = (*halves)[static_cast<size_t>(whole.transfer)];
+        const NumberedMoves::Described& known = numbered_.described.at(half.kernel());
         half.guard = instruction.guard;
         if (half.kernel()->scratch != whole.scratch) half.edit_kernel()->scratch = whole.scratch;
-        add(items, std::move(half));
+        add(items, std::move(half), known);
       }
     } else {
       add(items, std::move(instruction), described);

@@ -1,4 +1,4 @@
-// MemoryAnalysis: what a program needs of each memory kind, exact, with who owns the peak.
+// MemoryAnalysis: the exact bytes that a program needs of each memory kind, and who owns the peak.
 // Not a plan; the offsets are in MemoryPlan.
 #pragma once
 
@@ -10,7 +10,7 @@
 
 namespace stow {
 
-/// One number of bytes a memory kind.
+/// A number of bytes for each memory kind.
 using BytesByKind = std::array<int64_t, kNumMemoryKinds>;
 
 /// Sizes in bytes of one memory kind. total = argument + output - alias + temp is the exact peak
@@ -19,10 +19,11 @@ struct KindAnalysis {
   int64_t argument_bytes = 0;
   int64_t output_bytes = 0;
   int64_t alias_bytes = 0;  ///< Outputs that lie in donated arguments.
-  int64_t temp_bytes = 0;   ///< Held at the peak beside arguments and outputs.
+  int64_t temp_bytes = 0;   ///< Bytes at the peak that are neither arguments nor outputs.
   int64_t total_bytes = 0;
-  int64_t arena_bytes = 0;        ///< Height of what the plan lays out: total less arguments.
-  int64_t lower_bound_bytes = 0;  ///< Arguments and the largest live sum of the same order.
+  int64_t arena_bytes = 0;        ///< Size of the arena that the plan lays out: total - argument.
+  /// Arguments plus the largest sum of live bytes under the same order: no packing needs less.
+  int64_t lower_bound_bytes = 0;
 };
 
 /// One owner of the peak.
@@ -30,21 +31,22 @@ struct PeakOwner {
   std::string source;  ///< Source path, "layers/mlp/up (model.cpp:41)".
   std::string what;    ///< "residual", "output", "argument", "scratch", an op's name.
   int64_t bytes = 0;
-  int64_t count = 0;  ///< Buffers or slots.
+  int64_t count = 0;  ///< Number of buffers or slots.
 };
 
 struct MemoryAnalysis {
   std::array<KindAnalysis, kNumMemoryKinds> kinds;
-  /// The most bytes of the device at a time that moves under way (started, not yet awaited) read or
-  /// write: what overlap costs at most.
+  /// The most device bytes that moves in flight (started, not yet awaited) read or write at one
+  /// time: an upper bound of the memory that overlap costs.
   int64_t under_way_bytes = 0;
-  /// Bytes that a run was to send elsewhere and fetch back, and keeps on the device: there is room, and
-  /// that would be waited for (CompileOptions::keep_resident).
+  /// Bytes of values that stay on the device although they were to be sent to another memory and
+  /// fetched back: there is room, and the program would wait for their moves
+  /// (CompileOptions::keep_resident).
   int64_t kept_bytes = 0;
   int64_t peak_instant = 0;  ///< Index on the timeline of the first instant of the device's peak.
   int64_t n_instants = 0;
   std::string peak_at;            ///< The instruction running at the peak.
-  std::vector<PeakOwner> owners;  ///< Of the device's peak, largest first.
+  std::vector<PeakOwner> owners;  ///< Owners of the device's peak, largest first.
   /// Searches that stopped at their limit of work, each in a sentence: a plan may exist that needs
   /// less. Empty for nearly every program.
   std::vector<std::string> limits;

@@ -1,5 +1,6 @@
-// Device: one heap of a fixed capacity per memory kind, metered. Buffers are released by RAII.
-// Not an allocator for programs' temporaries; a program maps one arena that the plan laid out.
+// Device: one heap of fixed capacity for each memory kind, which counts its bytes in use. Buffers
+// are released by RAII. Not an allocator for temporaries; a program maps one arena that the plan
+// laid out.
 #pragma once
 
 #include <array>
@@ -25,28 +26,30 @@ class Streams;
 class Target;  // runtime/target.h
 using TargetPtr = std::shared_ptr<const Target>;
 
-/// Address space, or a range of a disk, that buffers lie in; given back with the last of them.
+/// Address space, or a range of a disk, in which buffers lie. It is released with the last buffer.
 class Mapping;
 
 }  // namespace runtime
 
-/// A range of a device's heap, returned when the last owner lets go.
+/// A range of a device's heap. The destructor returns it to the heap.
 class DeviceBuffer {
  public:
-  /// `bytes` of a mapping from `begin` on; of none where there are no bytes.
+  /// Bytes [begin, begin + bytes) of a mapping. `mapping` is null if `bytes` is 0.
   DeviceBuffer(std::shared_ptr<Device> device, MemoryKind kind, std::shared_ptr<runtime::Mapping> mapping,
                int64_t begin, int64_t bytes);
   ~DeviceBuffer();
   DeviceBuffer(const DeviceBuffer&) = delete;
   DeviceBuffer& operator=(const DeviceBuffer&) = delete;
 
-  std::byte* data() const;  ///< 64-byte aligned. Not of what lies on disk; see read() and write().
-  /// The place where it begins: in memory, or on the device's disk. Null memory for no bytes.
+  std::byte* data() const;  ///< 64-byte aligned. Not for disk buffers; see read() and write().
+  /// The place where it begins: an address, or an offset on the device's disk. Null if it has no
+  /// bytes.
   const runtime::Place& place() const { return place_; }
-  /// Copies out of it or into it, wherever it lies; the range must be inside.
+  /// Copies bytes from `offset` on into `to`, for any memory kind. The range must lie within the
+  /// buffer.
   /// Errors: DiskError.
   void read(int64_t offset, std::span<std::byte> to) const;
-  void write(int64_t offset, std::span<const std::byte> from);  ///< As read().
+  void write(int64_t offset, std::span<const std::byte> from);  ///< Copies `from` in; as read().
   int64_t bytes() const { return bytes_; }  ///< Its length.
   MemoryKind kind() const { return kind_; }  ///< The memory kind of this heap.
   const std::shared_ptr<Device>& device() const { return device_; }  ///< Owner.
@@ -60,7 +63,7 @@ class DeviceBuffer {
   runtime::Place place_;
   int64_t bytes_;
 };
-using DeviceBufferPtr = std::shared_ptr<DeviceBuffer>;  ///< Freed with the last.
+using DeviceBufferPtr = std::shared_ptr<DeviceBuffer>;  ///< The last one frees the buffer.
 
 /// A half-open range of bytes.
 struct ByteRange {
@@ -70,7 +73,7 @@ struct ByteRange {
 /// Thread-compatible: one thread runs programs of a device at a time.
 class Device : public std::enable_shared_from_this<Device> {
  public:
-  /// Capacity in bytes of each kind; unlimited_bytes() where nothing bounds it but the machine.
+  /// Capacity of each memory kind, in bytes; unlimited_bytes(): the machine's own.
   using Capacities = std::array<int64_t, kNumMemoryKinds>;
   static constexpr int64_t unlimited_bytes() { return int64_t{1} << 62; }  ///< No bound.
 
@@ -78,54 +81,57 @@ class Device : public std::enable_shared_from_this<Device> {
   Device(std::string name, Capacities capacities, runtime::TargetPtr target);  ///< For this target.
   ~Device();
 
-  /// The CPU, with what the machine can really give (cgroup limit, available memory) as capacity
-  /// and one thread a core. Made once.
+  /// The CPU, with the machine's available memory (or its cgroup limit) as capacity and one thread
+  /// for each core. Made once.
   static std::shared_ptr<Device> cpu();
-  /// A CPU device with its own capacity, which `device` and `pinned_host` memory share: they are
-  /// the same RAM. The disk is bounded by its file system, or by `disk_bytes`.
+  /// A CPU device with this capacity, which `device` and `pinned_host` memory share: they are the
+  /// same RAM. `threads`: 0: one for each core. Disk memory is bounded by its file system and
+  /// `disk_bytes`.
   static std::shared_ptr<Device> cpu_with_capacity(int64_t device_bytes, int threads = 0,
                                                    int64_t disk_bytes = unlimited_bytes(),
                                                    DiskOptions disk = {});
-  /// A device whose kinds are heaps apart, each with a capacity of its own, as an accelerator has.
+  /// A device whose memory kinds are separate heaps, each with its own capacity, as on an
+  /// accelerator. Its kernels run on the CPU.
   static std::shared_ptr<Device> virtual_device(Capacities capacities, int threads = 0,
                                                 DiskOptions disk = {});
 
-  /// Maps `bytes` of zeroed memory, 64-byte aligned, or reserves them on the disk, on whole blocks.
-  /// Zero bytes map nothing.
-  /// Errors: CapacityError naming the device, the kind, what is in use and the capacity, or the
-  /// disk's folder and what is wrong with it.
+  /// Allocates `bytes` of zeroed memory, 64-byte aligned, or reserves them on the disk in whole
+  /// blocks. Zero bytes map nothing.
+  /// Errors: CapacityError naming the device, the kind, the bytes in use and the capacity, or the
+  /// disk's folder and the reason.
   DeviceBufferPtr allocate(int64_t bytes, MemoryKind kind = MemoryKind::kDevice);
-  /// The same, of any content.
+  /// The same without zeroing.
   DeviceBufferPtr allocate_unfilled(int64_t bytes, MemoryKind kind = MemoryKind::kDevice);
 
-  /// An arena for a program's temporaries, at least `bytes` long, every page of memory touched. The
-  /// device keeps the last one for the next program and gives it back when something else needs
-  /// room.
+  /// An arena for a program's temporaries, at least `bytes` long, with every page already touched.
+  /// The device caches the last arena for the next program, and frees it when another allocation
+  /// needs the room.
   /// Errors: CapacityError as allocate().
   DeviceBufferPtr borrow_arena(int64_t bytes, MemoryKind kind = MemoryKind::kDevice);
-  /// Gives the kept arenas and all idle memory back.
+  /// Frees the cached arenas and all idle memory.
   void drop_arenas();
-  /// Memory that is not in use and not given back to the system: the next buffer of the same size takes
-  /// it without page faults. Not metered; with what is in use, never more than the capacity, and at most
-  /// kMostIdleBytes.
+  /// Bytes that no buffer uses and that are not returned to the system, so that the next buffer of
+  /// the same size has no page faults. in_use_bytes() does not count them. They are at most
+  /// kMostIdleBytes, and together with the bytes in use at most the capacity.
   int64_t idle_bytes() const { return idle_bytes_; }
   static constexpr int64_t kMostIdleBytes = int64_t{256} << 20;
-  /// Cuts `whole`, which nobody else holds, into buffers of these ranges and gives the rest back.
+  /// Cuts `whole`, which has no other owner, into one buffer for each range, and frees the rest.
   std::vector<DeviceBufferPtr> split(DeviceBufferPtr whole, const std::vector<ByteRange>& ranges);
 
   /// The disk, opened when it is first needed. Errors: CapacityError naming the folder.
   runtime::Disk& disk();
 
   const std::string& name() const { return name_; }  ///< For errors.
-  /// How many devices this process made before it.
+  /// The number of devices that this process made before this one.
   int64_t number() const { return number_; }
   const runtime::TargetPtr& target() const { return target_; }  ///< The target of its programs.
   int threads() const;                                 ///< Threads of its kernels.
-  int64_t capacity_bytes(MemoryKind kind) const { return capacity_[index(kind)]; }  ///< A heap's.
-  /// Bytes that are mapped now, and the most since the last reset.
+  int64_t capacity_bytes(MemoryKind kind) const { return capacity_[index(kind)]; }  ///< Fixed.
+  /// Bytes in use now.
   int64_t in_use_bytes(MemoryKind kind) const { return in_use_[index(kind)]; }
-  int64_t high_water_bytes(MemoryKind kind) const { return high_water_[index(kind)]; }  ///< Peak.
-  void reset_high_water();  ///< To what is in use.
+  /// The most bytes in use since reset_high_water().
+  int64_t high_water_bytes(MemoryKind kind) const { return high_water_[index(kind)]; }
+  void reset_high_water();  ///< Sets the high water to the bytes in use.
 
   runtime::Streams& streams();  ///< Its copy streams, made when first asked for.
   /// The thread that runs its programs where several devices run at once, made when first asked for.
@@ -137,7 +143,7 @@ class Device : public std::enable_shared_from_this<Device> {
   void charge(MemoryKind kind, int64_t bytes);
   void drop(DeviceBufferPtr& arena);
   DeviceBufferPtr allocate(int64_t bytes, MemoryKind kind, bool zeroed);
-  // A range of a mapping has lost its buffer; the caller's hold on the mapping goes with it.
+  // Records that no buffer uses a range of a mapping any more. Takes over the caller's reference.
   void set_idle(std::shared_ptr<runtime::Mapping> mapping, MemoryKind kind, ByteRange range);
   // Gives idle memory back until no more than this is left; under idle_mutex_, as take_spare() is.
   void trim_idle(int64_t most_bytes);

@@ -1,5 +1,5 @@
-// Target: what plans and programs need of a kind of device: scratch, alignment, kernels, copies, rates.
-// Not a device; a device has a target and adds memory of its own.
+// Target: the interface of a backend: scratch, alignment, kernels, copies and rates of a kind of
+// device. Not a device; a device has a target and adds memory of its own.
 #pragma once
 
 #include <fmt/format.h>
@@ -19,15 +19,15 @@ namespace stow {
 
 enum class StreamTiming : uint8_t;  // runtime/streams.h
 
-/// A kernel of a schedule made ready to run on a target. One thread at a time runs it.
+/// A kernel of a schedule, ready to run on a target. At most one thread at a time runs it.
 class BoundKernel {
  public:
   virtual ~BoundKernel() = default;
-  /// Addresses of the operands' first elements, as the kernel lists them; scratch of
-  /// Target::scratch_bytes(), aligned as the target says. The work is done when it returns.
-  /// An output may begin at an input's address: an elementwise result over an operand of its width and
-  /// strides, a sort's results but the first over their operands. Of two outputs at one address only the
-  /// later one is written.
+  /// Runs the kernel; its work is done on return. `inputs`, `outputs`: addresses of the operands'
+  /// first elements, in the order of the kernel's views. `scratch`: Target::scratch_bytes() bytes
+  /// at Target::alignment_bytes(). An output may have an input's address: an elementwise result
+  /// over an operand of the same width and strides, and each result of a sort, except the first,
+  /// over its operand. If two outputs have one address, only the later one is written.
   virtual void run(std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs,
                    void* scratch) const = 0;
 };
@@ -95,36 +95,38 @@ class Target {
   virtual std::string_view name() const = 0;
   /// Threads that a kernel is split among; at least 1.
   int threads() const { return threads_; }
-  /// Equal for targets that run each other's programs: "cpu/2".
+  /// A cache key, "cpu/2": targets with equal keys run each other's programs.
   std::string key() const { return fmt::format("{}/{}", name(), threads_); }
   /// Alignment in bytes of every buffer, slot and scratch: a power of two, 64 to 4096.
   virtual int64_t alignment_bytes() const { return 64; }
   /// True if kernels may be fused: row programs, epilogues and prologues of products.
   virtual bool fuses() const { return true; }
-  /// True if the host may read and write device memory at its address. Pinned host memory it always may.
+  /// True if the host can address device memory. It can always address pinned host memory.
   virtual bool has_host_memory() const { return true; }
-  /// True if a program gives kernels to the device's compute stream and goes on; it waits for them where
-  /// the host or a move needs what they compute. False: kernels run on the calling thread.
+  /// True if a program submits kernels to the device's compute stream without waiting; it waits
+  /// when the host or a move needs their results. False: kernels run on the calling thread.
   virtual bool submits_kernels() const { return false; }
-  /// When the streams of its devices do what they are given: kBeside, but for tests.
+  /// When the streams of its devices run what is submitted to them; kBeside except in tests.
   virtual StreamTiming stream_timing() const;
 
-  /// Scratch in bytes that a kernel takes. A function of the kernel's views and the threads alone.
+  /// Scratch in bytes that a kernel needs. It depends only on the kernel's views and threads().
   virtual int64_t scratch_bytes(const ir::Kernel& kernel) const = 0;
-  /// The kernel, ready to run.
+  /// Makes a kernel ready to run.
   virtual std::unique_ptr<BoundKernel> bind(const ir::Kernel& kernel) const = 0;
-  /// The loop, ready to run with the bits of its kernels run one after another; null if the target has the
-  /// program run them.
+  /// Makes a loop ready to run. Its results have the bits that its kernels give when they run one after
+  /// another. Returns null if the program is to run the kernels.
   virtual std::unique_ptr<BoundLoop> bind_loop(const LoopSteps&) const { return nullptr; }
-  /// Copies between two places in the device's memory or the host's, element by element. They do not
-  /// overlap, or are the same. `threads`: 1 on a stream, else threads().
+  /// Copies a strided array within or between device memory and host memory. The two do not
+  /// overlap, unless they are the same. `threads`: 1 on a stream, else threads().
   virtual void copy(const TensorView& from, const TensorView& to, int threads) const = 0;
 
-  /// The instruction set that the environment holds it to (STOW_ISA); empty where it is not held.
+  /// The instruction set to which the environment (STOW_ISA) limits it; empty if there is no limit.
   virtual std::string instruction_set() const = 0;
-  /// FLOP/s of the best of a few products of square matrices of `dtype`, measured now in some 0.1 s.
+  /// FLOP/s of the best of a few products of square matrices of `dtype`, measured now in about 0.1
+  /// s.
   virtual double product_rate(DType dtype) const = 0;
-  /// Bytes/s of a[i] = b[i] + s c[i] over arrays too large for any cache, three arrays counted, measured now.
+  /// Bytes/s of a[i] = b[i] + s c[i] over arrays larger than any cache, measured now; the bytes of
+  /// all three arrays count.
   /// Source: McCalpin's STREAM.
   virtual double triad_rate() const = 0;
 
@@ -135,15 +137,16 @@ using TargetPtr = std::shared_ptr<const Target>;  ///< Immutable.
 
 }  // namespace runtime
 
-/// The part of a target that passes/lower.h takes. Refers to it.
+/// The part of a target that passes/lower.h takes. It refers to `target`, which must outlive it.
 ir::KernelTarget kernel_target(const Target& target);
 
-/// The CPU with so many threads (0: one a core). The environment's STOW_ISA counts from the first call on.
-/// Errors: TraceError for a STOW_ISA that names nothing.
+/// The CPU with this many threads (0: one for each core). The first call reads STOW_ISA from the
+/// environment. Errors: TraceError if STOW_ISA names no known instruction set.
 TargetPtr cpu_target(int threads);
-/// The instruction set that the CPU's kernels run with, and what holds them to it: "AVX2 (STOW_ISA=avx2)".
+/// The instruction set that the CPU's kernels use, and what limits them to it: "AVX2
+/// (STOW_ISA=avx2)".
 std::string cpu_instruction_set();
-/// Holds the CPU's kernels to the instruction set of STOW_ISA. Errors: a name that there is not.
+/// Limits the CPU's kernels to the instruction set of STOW_ISA. Errors: an unknown name.
 Result<void> check_instruction_set();
 
 }  // namespace stow

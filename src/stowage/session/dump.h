@@ -31,7 +31,7 @@ class Dump {
  public:
   Dump() = default;  ///< Writes nothing.
   Dump(const CompileOptions& options, const Graph& graph);
-  bool on() const { return !folder_.empty(); }
+  bool on() const { return !folder_.empty(); }  ///< True if it writes.
   void graph(const std::string& stage, const Graph& graph);
   void schedule(const std::string& stage, const Schedule& schedule);
   /// Units, and the schedule of each order of them, before moves run ahead: what fuse, order and lower

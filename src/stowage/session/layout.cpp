@@ -50,6 +50,7 @@ int64_t shortfall(const MemoryAnalysis& analysis, const Device::Capacities& capa
 OrderedGraph::OrderedGraph(const Graph& graph, const LowerOptions& options)
     : graph_(options.fuse ? repeat_summands(graph) : graph), options_(options) {
   verify(graph_);
+  options_.kept_units = keep_units();
   for (int s = 0; s < (options.reuse ? kNumOrderStrategies : 1); ++s) {
     options_.order = static_cast<OrderStrategy>(s);
     schedules_.push_back(lower(graph_, options_));
@@ -95,50 +96,57 @@ std::vector<std::optional<MemoryPlan>> OrderedGraph::trial_plans(
 }
 
 Planned OrderedGraph::lay_out(const Device::Capacities& capacities, LowerOptions& lowering) && {
-  std::optional<Planned> best;
-  LowerOptions trial = options_;
-  const auto keep_if_better = [&](Schedule schedule, MemoryPlan plan) {
-    if (best && !is_better(plan.analysis, best->plan.analysis, capacities)) return;
-    best = Planned{std::move(schedule), std::move(plan)};
-    lowering = trial;
-  };
-  const auto try_hard = [&](size_t order) {
-    trial.order = static_cast<OrderStrategy>(order);
-    Schedule schedule = lower(graph_, trial);
-    MemoryPlan plan = make_plan(schedule, kFinalEffort);
-    keep_if_better(std::move(schedule), std::move(plan));
-  };
   std::vector<std::optional<MemoryPlan>> plans = trial_plans(capacities);
-  for (size_t s = 0; s < plans.size(); ++s) {
-    if (!plans[s]) continue;
-    trial.order = static_cast<OrderStrategy>(s);
-    keep_if_better(std::move(schedules_[s]), std::move(*plans[s]));
-  }
-  if (!options_.reuse) return std::move(*best);
-  if (gap(best->plan) > 0) {
-    MemoryPlan plan = make_plan(best->schedule, kFinalEffort);
-    if (plan.arena_bytes[0] < best->plan.arena_bytes[0])
-      best->plan = std::move(plan);
+  const auto is_better_plan = [&](const MemoryPlan& a, const MemoryPlan& b) {
+    return is_better(a.analysis, b.analysis, capacities);
+  };
+  size_t best_order = plans.size();
+  for (size_t s = 0; s < plans.size(); ++s)
+    if (plans[s] && (best_order == plans.size() || is_better_plan(*plans[s], *plans[best_order])))
+      best_order = s;
+  MemoryPlan plan = std::move(*plans[best_order]);
+  const auto take = [&](Schedule schedule, MemoryPlan laid_out, bool apart) {
+    lowering = options_;
+    lowering.order = static_cast<OrderStrategy>(best_order);
+    lowering.iterations_apart = apart;
+    lowering.kept_units = nullptr;
+    return Planned{std::move(schedule), std::move(laid_out)};
+  };
+  if (!options_.reuse) return take(std::move(schedules_[best_order]), std::move(plan), false);
+  if (gap(plan) > 0) {
+    MemoryPlan better = make_plan(schedules_[best_order], kFinalEffort);
+    if (better.arena_bytes[0] < plan.arena_bytes[0])
+      plan = std::move(better);
     else
-      best->plan.analysis.limits = std::move(plan.analysis.limits);  // what the effort could not do
+      plan.analysis.limits = std::move(better.analysis.limits);  // what the effort could not do
   }
   // Another order may come lower with as much work, where its bound lets it.
-  const auto first = static_cast<size_t>(lowering.order);
+  const size_t first = best_order;
   for (size_t s = 0; s < bounds_.size(); ++s) {
-    const auto total = static_cast<double>(best->plan.analysis.device().total_bytes);
-    if (s != first && static_cast<double>(bounds_[s].bytes[0]) < (1 - kGoodGap) * total)
-      try_hard(s);
+    const auto total = static_cast<double>(plan.analysis.device().total_bytes);
+    if (s == first || static_cast<double>(bounds_[s].bytes[0]) >= (1 - kGoodGap) * total) continue;
+    MemoryPlan other = make_plan(schedules_[s], kFinalEffort);
+    if (!is_better_plan(other, plan)) continue;
+    plan = std::move(other);
+    best_order = s;
   }
+  Planned best = take(std::move(schedules_[best_order]), std::move(plan), false);
   // Temporaries of a loop stand at one place in all its iterations, and what lives longer must fit
   // around that. Where much is lost, every iteration is laid out by itself, in the best order or,
   // if need be, in another.
-  const auto best_order = static_cast<size_t>(lowering.order);
-  trial.iterations_apart = true;
-  for (size_t s = 0; s < bounds_.size(); ++s) {
-    if (best->schedule.n_loops == 0 || gap(best->plan) <= kGoodGap) break;
-    try_hard((best_order + s) % bounds_.size());
+  const size_t n = bounds_.size(), starts_with = best_order;
+  for (size_t s = 0; s < n && best.schedule.n_loops > 0 && gap(best.plan) > kGoodGap; ++s) {
+    LowerOptions apart = options_;
+    const size_t order = (starts_with + s) % n;
+    apart.order = static_cast<OrderStrategy>(order);
+    apart.iterations_apart = true;
+    Schedule schedule = lower(graph_, apart);
+    MemoryPlan other = make_plan(schedule, kFinalEffort);
+    if (!is_better_plan(other, best.plan)) continue;
+    best_order = order;
+    best = take(std::move(schedule), std::move(other), true);
   }
-  return std::move(*best);
+  return best;
 }
 
 }  // namespace stow

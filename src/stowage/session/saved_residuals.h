@@ -18,10 +18,10 @@ struct SavedResidual {
     kCarry,     ///< A carry of a scan, as each iteration found it.
     kOutput     ///< The result of an op.
   };
-  ArrayType type;  ///< That of the stack, where a scan keeps one an iteration.
+  ArrayType type;  ///< Its type; the stack's, if a scan keeps one for each iteration.
   Source source = Source::kOutput;
   std::string name;      ///< The argument's path, the name, or the op's.
-  bool stacked = false;  ///< Over the iterations of a scan.
+  bool stacked = false;  ///< True if a scan keeps one for each iteration.
   ir::ProvenancePtr place;   ///< The place that computed it; null if that is not known.
 };
 /// "f32[3,4] from the argument '0/w'", "f32[8] named 'h' at mlp (m.cpp:41)",

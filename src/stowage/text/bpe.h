@@ -75,8 +75,8 @@ class Bpe {
   bool fuse_unk_ = false, byte_fallback_ = false, ignore_merges_ = false, byte_level_ = false;
 };
 
-/// The bytes that a token of the byte-level alphabet stands for; nothing where a character is not
-/// of that alphabet. Source: GPT-2, encoder.py, bytes_to_unicode.
+/// Sets `bytes` to the bytes for which a token of the byte-level alphabet stands. False if a
+/// character is not in that alphabet. Source: GPT-2, encoder.py, bytes_to_unicode.
 bool byte_level_bytes(std::string_view token, std::string& bytes);
 
 }  // namespace stow::text

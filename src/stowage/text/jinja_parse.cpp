@@ -119,14 +119,14 @@ class Parser {
           s.otherwise = statements({"endif"});
           ++at_;
         }
-        if (!take_name("endif")) fail_here("expected endif");
+        if (!take_name("endif")) fail_here(fmt::format("expected endif, got '{}'", peek().text));
         break;
       }
       expect(TokenKind::kEnd, "'%}'");
     } else if (name == "for") {
       s.kind = StatementKind::kFor;
       s.targets = targets();
-      if (!take_name("in")) fail_here("expected 'in'");
+      if (!take_name("in")) fail_here(fmt::format("expected 'in', got '{}'", peek().text));
       s.value = or_expression();
       if (take_symbol(",")) fail_here("a loop over a tuple without brackets is not supported");
       if (take_name("if")) s.condition = expression();

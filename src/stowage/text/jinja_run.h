@@ -23,7 +23,7 @@ using Apply =
     std::function<Value(std::string_view name, const Value& value, const Arguments& arguments)>;
 Value apply_filter(std::string_view name, const Value& value, const Arguments& arguments,
                    const Apply& filter, const Apply& test);
-/// A test of Jinja2: value is name(arguments).
+/// A test of Jinja2 by its name: true if `value is name(arguments)` holds.
 bool apply_test(std::string_view name, const Value& value, const Arguments& arguments);
 /// A method of a text or a dictionary, bound to it; undefined where there is none.
 Value method_of(const Value& value, std::string_view name);

@@ -112,10 +112,11 @@ std::string to_text(const Value& value);
 std::string to_repr(const Value& value);
 /// Python's name of the type: "str", "dict".
 std::string_view type_name(const Value& value);
+/// True as Python's `a == b`.
 bool equal(const Value& a, const Value& b);
 /// True if a comes before b. Errors: values that Python does not order.
 bool less(const Value& a, const Value& b);
-/// Python's `a in b`.
+/// True as Python's `item in container`.
 bool contains(const Value& container, const Value& item);
 /// The elements that a loop goes through: of a list, the characters of a text, the keys of a
 /// dictionary.

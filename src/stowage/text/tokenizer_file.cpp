@@ -4,6 +4,7 @@
 
 #include "stowage/base/text_file.h"
 #include "stowage/io/json.h"
+#include "stowage/io/json_fields.h"
 #include "stowage/text/tokenizer_impl.h"
 
 namespace stow::text {
@@ -22,16 +23,23 @@ bool is_set(const Json* value) {
   return value && !value->is_null();
 }
 
+// A field's value in a message.
+std::string got(const Json* value) {
+  return value ? shown(*value) : "nothing";
+}
+
 Result<std::string> string_at(const Json& object, std::string_view name, const Key& key) {
   const Json* value = object.find(name);
-  if (!value || !value->as_string()) return fail("{}.{}: expected a string", key, name);
+  if (!value || !value->as_string())
+    return fail("{}.{}: expected a string, got {}", key, name, got(value));
   return *value->as_string();
 }
 
 Result<bool> bool_at(const Json& object, std::string_view name, bool otherwise, const Key& key) {
   const Json* value = object.find(name);
   if (!is_set(value)) return otherwise;
-  if (!value->as_bool()) return fail("{}.{}: expected true or false", key, name);
+  if (!value->as_bool())
+    return fail("{}.{}: expected true or false, got {}", key, name, got(value));
   return *value->as_bool();
 }
 
@@ -40,14 +48,16 @@ Result<int64_t> int_at(const Json& object, std::string_view name, int64_t least,
   const Json* value = object.find(name);
   const Result<int64_t> number = value ? value->as_int() : Result<int64_t>(fail("missing"));
   if (!number || *number < least || *number > most)
-    return fail("{}.{}: expected an integer from {} to {}", key, name, least, most);
+    return fail("{}.{}: expected an integer from {} to {}, got {}", key, name, least, most,
+                got(value));
   return *number;
 }
 
 // A pattern as {"Regex": …} or {"String": …}.
 Result<Regex> pattern_at(const Json& object, const Key& key) {
   const Json* pattern = object.find("pattern");
-  if (!pattern || !pattern->is_object()) return fail("{}.pattern: expected an object", key);
+  if (!pattern || !pattern->is_object())
+    return fail("{}.pattern: expected an object, got {}", key, got(pattern));
   if (const Json* text = pattern->find("String"); text && text->as_string())
     return Regex::literal(*text->as_string());
   Result<std::string> text = string_at(*pattern, "Regex", key + ".pattern");
@@ -73,7 +83,8 @@ Result<void> each_step(const Json* value, const Key& key, std::string_view list,
   if (!type) return type.failure();
   if (*type != "Sequence") return read(*value, *type, key);
   const Json* steps = value->find(list);
-  if (!steps || !steps->as_array()) return fail("{}.{}: expected an array", key, list);
+  if (!steps || !steps->as_array())
+    return fail("{}.{}: expected an array, got {}", key, list, got(steps));
   for (size_t i = 0; i < steps->as_array()->size(); ++i) {
     const Result<void> done =
         each_step(&(*steps->as_array())[i], fmt::format("{}.{}[{}]", key, list, i), list, read);
@@ -130,7 +141,8 @@ Result<MetaspaceFields> metaspace_at(const Json& step, const Key& key) {
   MetaspaceFields fields;
   Result<std::string> replacement = string_at(step, "replacement", key);
   if (!replacement) return replacement.failure();
-  if (replacement->empty()) return fail("{}.replacement: expected a character", key);
+  if (replacement->empty())
+    return fail("{}.replacement: expected a character, got an empty text", key);
   fields.replacement = std::move(*replacement);
   const Result<bool> adds = bool_at(step, "add_prefix_space", true, key);
   if (!adds) return adds.failure();
@@ -196,7 +208,8 @@ Result<void> read_pre_tokenizer(const Json& json, Tokenizer::Impl& out, bool& by
 
 Result<void> read_merges(const Json& model, BpeModel& out) {
   const Json* merges = model.find("merges");
-  if (!merges || !merges->as_array()) return fail("model.merges: expected an array");
+  if (!merges || !merges->as_array())
+    return fail("model.merges: expected an array, got {}", got(merges));
   out.merges.reserve(merges->as_array()->size());
   for (const Json& merge : *merges->as_array()) {
     const size_t i = out.merges.size();
@@ -210,7 +223,7 @@ Result<void> read_merges(const Json& model, BpeModel& out) {
                pair && pair->size() == 2 && (*pair)[0].as_string() && (*pair)[1].as_string()) {
       out.merges.emplace_back(*(*pair)[0].as_string(), *(*pair)[1].as_string());
     } else {
-      return fail("model.merges[{}]: expected two tokens", i);
+      return fail("model.merges[{}]: expected two tokens, got {}", i, shown(merge));
     }
   }
   return {};
@@ -218,7 +231,7 @@ Result<void> read_merges(const Json& model, BpeModel& out) {
 
 Result<void> read_model(const Json& json, bool byte_level, Tokenizer::Impl& out) {
   const Json* model = json.find("model");
-  if (!model || !model->is_object()) return fail("model: expected an object");
+  if (!model || !model->is_object()) return fail("model: expected an object, got {}", got(model));
   // Files of old have no type.
   if (is_set(model->find("type"))) {
     Result<std::string> type = string_at(*model, "type", "model");
@@ -228,12 +241,13 @@ Result<void> read_model(const Json& json, bool byte_level, Tokenizer::Impl& out)
   BpeModel bpe;
   bpe.byte_level = byte_level;
   const Json* vocab = model->find("vocab");
-  if (!vocab || !vocab->as_object()) return fail("model.vocab: expected an object");
+  if (!vocab || !vocab->as_object())
+    return fail("model.vocab: expected an object, got {}", got(vocab));
   bpe.vocab.reserve(vocab->as_object()->size());
   for (const JsonMember& member : *vocab->as_object()) {
     const Result<int64_t> id = member.value.as_int();
     if (!id || *id < 0 || *id > INT32_MAX)
-      return fail("model.vocab: expected an id for '{}'", member.key);
+      return fail("model.vocab: expected an id for '{}', got {}", member.key, shown(member.value));
     bpe.vocab.emplace_back(member.key, static_cast<int32_t>(*id));
   }
   if (Result<void> done = read_merges(*model, bpe); !done) return done;
@@ -267,7 +281,7 @@ Result<void> read_model(const Json& json, bool byte_level, Tokenizer::Impl& out)
 Result<void> read_added_tokens(const Json& json, Tokenizer::Impl& out) {
   const Json* list = json.find("added_tokens");
   if (!is_set(list)) return {};
-  if (!list->as_array()) return fail("added_tokens: expected an array");
+  if (!list->as_array()) return fail("added_tokens: expected an array, got {}", got(list));
   for (const Json& entry : *list->as_array()) {
     const Key key = fmt::format("added_tokens[{}]", out.added.size());
     AddedToken token;
@@ -320,7 +334,8 @@ Result<void> read_added_tokens(const Json& json, Tokenizer::Impl& out) {
 // The ids that a post-processor puts around one text.
 Result<void> read_template(const Json& step, const Key& key, Tokenizer::Impl& out) {
   const Json* single = step.find("single");
-  if (!single || !single->as_array()) return fail("{}.single: expected an array", key);
+  if (!single || !single->as_array())
+    return fail("{}.single: expected an array, got {}", key, got(single));
   std::vector<int32_t> before, behind;
   bool has_text = false;
   for (const Json& piece : *single->as_array()) {
@@ -330,17 +345,20 @@ Result<void> read_template(const Json& step, const Key& key, Tokenizer::Impl& ou
       continue;
     }
     const Json* token = piece.find("SpecialToken");
-    if (!token) return fail("{}.single: expected Sequence or SpecialToken", key);
+    if (!token)
+      return fail("{}.single: expected Sequence or SpecialToken, got {}", key, shown(piece));
     Result<std::string> name = string_at(*token, "id", key + ".single");
     if (!name) return name.failure();
     const Json* tokens = step.find("special_tokens");
     const Json* entry = tokens ? tokens->find(*name) : nullptr;
     const Json* ids = entry ? entry->find("ids") : nullptr;
-    if (!ids || !ids->as_array()) return fail("{}.special_tokens: '{}' has no ids", key, *name);
+    if (!ids || !ids->as_array())
+      return fail("{}.special_tokens.{}.ids: expected an array, got {}", key, *name, got(ids));
     for (const Json& id : *ids->as_array()) {
       const Result<int64_t> number = id.as_int();
       if (!number || *number < 0 || *number >= 1 << 24)
-        return fail("{}.special_tokens.{}.ids: expected ids", key, *name);
+        return fail("{}.special_tokens.{}.ids: expected ids from 0 to {}, got {}", key, *name,
+                    (1 << 24) - 1, shown(id));
       (has_text ? behind : before).push_back(static_cast<int32_t>(*number));
     }
   }
@@ -372,7 +390,8 @@ Result<void> read_decoder(const Json& json, Tokenizer::Impl& out) {
           Result<std::string> content = string_at(step, "content", key);
           if (!content) return content.failure();
           strip.content = std::move(*content);
-          if (strip.content.empty()) return fail("{}.content: expected a character", key);
+          if (strip.content.empty())
+            return fail("{}.content: expected a character, got an empty text", key);
           const Result<int64_t> start = int_at(step, "start", 0, 1 << 20, key);
           if (!start) return start.failure();
           const Result<int64_t> stop = int_at(step, "stop", 0, 1 << 20, key);
@@ -400,7 +419,7 @@ Result<void> read_decoder(const Json& json, Tokenizer::Impl& out) {
 }
 
 Result<void> read_all(const Json& json, Tokenizer::Impl& out) {
-  if (!json.is_object()) return fail("expected an object");
+  if (!json.is_object()) return fail("expected an object, got {}", shown(json));
   bool byte_level = false;
   if (Result<void> done = read_normalizer(json, out); !done) return done;
   if (Result<void> done = read_pre_tokenizer(json, out, byte_level); !done) return done;

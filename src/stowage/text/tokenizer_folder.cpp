@@ -32,7 +32,8 @@ Result<std::optional<std::string>> template_in(const Json& config) {
           source->as_string())
         return std::optional(*source->as_string());
     }
-  return fail("chat_template: expected a text, or a list with one named 'default'");
+  return fail("chat_template: expected a text, or a list with one named 'default', got {}",
+              shown(*value));
 }
 
 Result<ChatTemplate> parse_template(const std::string& source, const std::string& place) {
@@ -61,7 +62,7 @@ Result<TokenizerFolder> load_gguf(const std::string& path) {
     }
   if (const Json* source = metadata.find("tokenizer.chat_template")) {
     const std::string place = path + ": tokenizer.chat_template";
-    if (!source->as_string()) return fail("{}: expected a text", place);
+    if (!source->as_string()) return fail("{}: expected a text, got {}", place, shown(*source));
     Result<ChatTemplate> parsed = parse_template(*source->as_string(), place);
     if (!parsed) return parsed.failure();
     out.chat_template = std::move(*parsed);
@@ -106,7 +107,7 @@ Result<TokenizerFolder> TokenizerFolder::load(const std::string& folder) {
 Result<std::string> TokenizerFolder::render_chat(const Json& messages, const Json& tools,
                                                  bool add_generation_prompt) const {
   if (!chat_template) return fail("the model has no chat template");
-  if (!messages.as_array()) return fail("messages: expected an array");
+  if (!messages.as_array()) return fail("messages: expected an array, got {}", shown(messages));
   Json variables = special_tokens;
   variables.set("messages", messages);
   variables.set("tools", tools);

@@ -9,6 +9,7 @@
 #include "stowage/base/in_order.h"
 #include "stowage/base/progress.h"
 #include "stowage/runtime/null/collective_time.h"
+#include "stowage/session/planning_scope.h"
 #include "stowage/train/fastest.h"
 #include "stowage/train/fit.h"
 
@@ -173,6 +174,7 @@ std::optional<DeviceDescription> device_to_choose_by(const TrainConfig& config,
 Choice choose_plan(const Job& job, const Budgets& budgets,
                    const std::optional<DeviceDescription>& device) {
   const ProgressScope progress("planning the job");
+  const PlanningScope planning;
   const auto start = std::chrono::steady_clock::now();
   Choice choice;
   if (device && job.config().memory.policy == "auto" && check_network(*device, job.mesh()))

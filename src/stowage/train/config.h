@@ -18,7 +18,8 @@ namespace stow {
 struct TrainConfig {
   struct Model {
     std::string path;  ///< A Hugging Face folder or a GGUF file; empty: a decoder of the sizes below.
-    std::string dtype = "auto";  ///< Of frozen weights from the path: as they are stored, or another.
+    /// Dtype of frozen weights from `path`; "auto": the dtype in which they are stored.
+    std::string dtype = "auto";
     int64_t dim = 128;
     int64_t layers = 6;
     int64_t heads = 4;
@@ -140,22 +141,23 @@ struct TrainConfig {
   bool has_loss_in_parts() const { return train.loss_chunk > 0 || train.vocab_block > 0; }
 };
 
-/// The words of `optimizer.schedule`, `optimizer.moments` and `train.compute`.
+/// The values that `optimizer.schedule`, `optimizer.moments` and `train.compute` may have.
 const std::vector<std::string>& schedule_names();
 const std::vector<std::string>& moment_formats();
 const std::vector<std::string>& compute_dtypes();
 
-/// The words of `memory.policy`: "auto" and the policies by name.
+/// The values of `memory.policy`: "auto" and the policies by name.
 const std::vector<std::string>& memory_policies();
-/// The words of `runtime.platform`, `runtime.reduce`, `memory.activations` and the other places.
+/// The values of `runtime.platform`, `runtime.reduce`, `memory.activations`, and of the other keys
+/// of `memory` that name a memory kind.
 const std::vector<std::string>& platforms();
 const std::vector<std::string>& reduce_orders();
 const std::vector<std::string>& activation_places();
 const std::vector<std::string>& state_places();
-/// The words of `model.dtype` and `data.too_long`.
+/// The values of `model.dtype` and `data.too_long`.
 const std::vector<std::string>& weight_dtypes();
 const std::vector<std::string>& too_long_choices();
-/// The words of `memory.feed_forward` and `memory.loss`.
+/// The values of `memory.feed_forward` and `memory.loss`.
 const std::vector<std::string>& chunk_forms();
 /// The words of `mesh.parameters` and `mesh.optimizer`.
 const std::vector<std::string>& mesh_forms();

@@ -1,5 +1,5 @@
-// The model of model.path as a TrainModel: all its weights trained, or an adapter over frozen ones.
-// Not the decoder of the configuration's own sizes; decoder_model.h has that.
+// The model of model.path as a TrainModel: all weights are trained, or an adapter over frozen
+// weights. Not the decoder whose sizes the configuration gives; decoder_model.h has that.
 #pragma once
 
 #include "stowage/base/inside.h"
@@ -8,9 +8,11 @@
 
 namespace stow {
 
-/// The maker of a configuration's model: of model.path where it is set, whose files are opened once
-/// and whose sizes are put into `config.model`; else the decoder of the configuration's sizes.
-/// Errors: "PATH: KEY: reason" of the model's files and the adapter's; keys that do not fit the model.
+/// Returns the factory of a configuration's model. If model.path is set, opens its files once and
+/// writes the model's sizes into `config.model`; else the model is a decoder of the configured
+/// sizes.
+/// Errors: "PATH: KEY: reason" for the model's and the adapter's files; keys that do not fit the
+/// model.
 Result<ModelFactory> model_factory(TrainConfig& config);
 
 }  // namespace stow

@@ -1,5 +1,5 @@
-// Tests of plans against budgets, shared by choice.cpp and remedies.cpp.
-// Not for users of a job; job.h has what they need.
+// Comparison of plans with budgets, shared by choice.cpp and remedies.cpp.
+// Not for users of a job; they need job.h only.
 #pragma once
 
 #include <map>
@@ -11,17 +11,20 @@
 
 namespace stow {
 
-/// Placements that differ only in which other memory things are in take as much of a virtual device:
-/// once one is too much for it, so are those like it.
+/// Remembers which placements exceed a virtual device's budget, to skip those that need as much.
+/// Placements that differ only in which off-device memory (pinned host or disk) holds an array need
+/// the same bytes of a virtual device.
 class TooMuch {
  public:
   TooMuch(const TrainConfig& config, const Budgets& budgets) : config_(config), budgets_(budgets) {}
 
+  /// True if a placement that needs as much of the device was noted as too large.
   bool is_known(const Placement& p) const { return config_.is_virtual() && forms_.contains(form(p)); }
+  /// Notes a placement whose plan has these peaks, if the peak exceeds the device's budget.
   void note(const Placement& p, const BytesByKind& peak_bytes) {
     if (budgets_[0] && peak_bytes[0] > *budgets_[0]) forms_.emplace(form(p), peak_bytes[0]);
   }
-  // Bytes of the device that the first of those like it took; 0 where none was noted.
+  /// Device bytes of the first noted placement that needs as much as `p`; 0 if none was noted.
   int64_t noted_bytes(const Placement& p) const {
     const auto at = forms_.find(form(p));
     return at == forms_.end() ? 0 : at->second;
@@ -40,17 +43,18 @@ class TooMuch {
   std::map<Form, int64_t> forms_;
 };
 
-/// The first memory, from kind `first` on, of which a plan needs more than its budget; none where it
-/// fits.
+/// The first memory kind, from number `first` on, of which a plan needs more than the budget; none
+/// if there is none.
 std::optional<MemoryKind> first_over(const TrainConfig& config, const BytesByKind& peak_bytes,
                                      const Budgets& budgets, size_t first = 0);
-/// Names in words the budgets that a plan exceeds; empty if it fits.
+/// A text that names the budgets that a plan exceeds; empty if it fits.
 std::string over_budgets(const TrainConfig& config, const JobPlan& plan, const Budgets& budgets);
-/// The state and the frozen weights by where a placement has them, but scalars: no plan takes less.
+/// Bytes of the training state, scalars not counted, and of the frozen weights, in the memory where
+/// a placement has them. Every plan of the placement needs at least these.
 BytesByKind state_bytes(const Job& job, const Placement& p);
-/// True if the budgets beside the device's have room for the state, which no plan does without.
+/// True if the budgets of pinned host memory and disk have room for state_bytes().
 bool has_room_for_state(const Job& job, const Placement& p, const Budgets& budgets);
-/// The plan of the same placement with moves ahead, where anything moves and that fits as well; else
+/// The plan of the same placement with moves ahead, if anything moves and that plan fits; else
 /// `plan`.
 JobPlan with_moves_ahead(const Job& job, JobPlan plan, const Budgets& budgets);
 

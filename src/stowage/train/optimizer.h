@@ -8,14 +8,15 @@
 
 namespace stow {
 
+/// The optimizer and its learning rate.
 struct Optimizer {
-  optim::GradientTransformation transformation;  ///< Clipping and freezing included.
-  optim::Schedule schedule;
-  optim::Mask frozen;  ///< Not given where nothing is.
+  optim::GradientTransformation transformation;  ///< Includes clipping and freezing.
+  optim::Schedule schedule;  ///< Learning rate by number of updates done.
+  optim::Mask frozen;        ///< Leaves that are not trained; frozen.given() is false if all are.
 
-  /// The rate that the update of this state takes.
+  /// The learning rate of the next update from this state, f32[].
   Array learning_rate(const optim::OptState& state) const;
-  /// The leaves of a tree that are not frozen.
+  /// The leaves of a tree like the parameters that are not frozen.
   template <Tree P>
   optim::Leaves trained(const P& tree) const {
     optim::Leaves leaves = optim::GradientTransformation::leaves_by_path(tree);
@@ -24,14 +25,16 @@ struct Optimizer {
   }
 };
 
-/// The leaves of the model that Muon takes, the layers' matrices; AdamW takes the others.
+/// The leaves of the model that Muon updates, the layers' matrices. AdamW updates the rest.
 optim::Mask muon_matrices();
 
-/// The words of `optimizer.name`.
+/// The values that `optimizer.name` may have.
 const std::vector<std::string>& optimizer_names();
 
-/// Linear warm-up, then a cosine to a tenth of the rate or the rate itself; it begins at count 1: the
-/// first step does something. `optimizer.freeze` lists patterns of paths in the model, as optim::Mask takes them.
+/// Makes the optimizer of a configuration. The schedule is a linear warm-up, then a cosine decay to
+/// a tenth of `lr`, or, if `schedule` is "constant", `lr`. It is evaluated at count + 1, so that
+/// the first step has a rate above 0. `freeze` lists patterns of paths in the model, separated by
+/// commas, as optim::Mask takes them.
 Optimizer optimizer_of(const TrainConfig::Optimizer& config);
 
 }  // namespace stow

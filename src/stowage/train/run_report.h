@@ -1,4 +1,4 @@
-// RunReport: what a training run tells of its steps: lines for people, JSON, the trace of a step.
+// RunReport: the output of a training run about its steps: text, JSON lines, the trace of a step.
 // Not the plan before it (describe.cpp), nor the curves for TensorBoard (progress_events.h).
 #pragma once
 
@@ -20,18 +20,18 @@
 
 namespace stow {
 
-/// Seconds of a clock that only goes forward.
+/// Seconds on a monotonic clock.
 double now_s();
 
-/// The figures of one step, which ended as number `step`, counted from 1.
+/// The figures of one finished step.
 struct StepFigures {
-  int64_t step = 0;
-  float loss = 0, norm = 0, lr = 0;
+  int64_t step = 0;                     ///< Number of the step, counted from 1.
+  float loss = 0, norm = 0, lr = 0;     ///< `norm`: the global norm of the gradients.
   double seconds = 0, tokens_per_s = 0;
-  size_t shape = 0;  ///< Shape of its batch.
+  size_t shape = 0;  ///< Index of the shape of its batch in the plan.
 };
 
-/// The evaluation whose checkpoint stays (eval.keep_best).
+/// The best evaluation, whose checkpoint is kept (eval.keep_best).
 struct BestEvaluation {
   int64_t step = 0;
   double loss = 0;
@@ -40,22 +40,22 @@ struct BestEvaluation {
 /// How a run ended.
 struct RunEnd {
   const char* status = "";
-  int64_t step = 0;  ///< Steps done, those before a resumption among them.
+  int64_t step = 0;  ///< Steps done, including those before a resumption.
   std::optional<double> validation_loss, test_loss;
   std::optional<BestEvaluation> best;
-  std::string checkpoint;  ///< The last; "" for none.
+  std::string checkpoint;  ///< Path of the last checkpoint; "" for none.
 };
 
-/// The job, the plan, the options and the positions outlive it. Where it says so, all processes of a run
-/// call it at the same place.
+/// The arguments of the constructor must outlive the report. Functions marked "All processes call
+/// it" run collectives: every process of the run calls them at the same point.
 class RunReport {
  public:
   RunReport(const Job& job, const JobPlan& plan, const Budgets& budgets, const RunOptions& options,
             Positions& positions);
 
-  /// Opens the file of the trace, if one is asked for. Errors: "PATH: reason".
+  /// Opens the trace file, if the options ask for a trace. Errors: "PATH: reason".
   Result<void> open_trace();
-  /// Starts the clock of a run whose next step is number `first_step`, counted from 0.
+  /// Starts the clock. `first_step`: number of the next step, counted from 0.
   void begin(int64_t first_step);
 
   /// Prints a text to options.text, if that is set.
@@ -65,24 +65,27 @@ class RunReport {
     fmt::print(options_.text, format, std::forward<Args>(args)...);
     std::fflush(options_.text);
   }
-  /// Ends the line that a terminal shows of the progress.
+  /// Ends the progress line on a terminal, if there is one.
   void end_line();
-  /// Says where the file of the disk's memory lies, if the plan uses it.
+  /// Prints the path of the file that backs the disk memory kind, if the plan uses it.
   void say_disk();
 
-  /// The observer for step `step`, counted from 0: null where it is not part of the trace.
+  /// The observer for step `step`, counted from 0; null if the step is not traced.
   RunObserver* observer(int64_t step) { return is_traced(step) ? &recorder_ : nullptr; }
-  /// Writes the trace after the first traced step, and replays each. To be called after each step.
-  /// Errors: of the file.
+  /// Called after each step. If the step is traced, simulates it with the measured kernel times;
+  /// after the first traced step, writes the trace file. `step`: counted from 0. `shape`: as in
+  /// StepFigures.
+  /// Errors: "PATH: reason" of the trace file.
   Result<void> end_of_step(int64_t step, size_t shape);
-  /// Takes a step's figures in, and writes its JSON object. Errors: of the file.
+  /// Records a step's figures, and writes them as a JSON line. Errors: of that file.
   Result<void> step(const StepFigures& figures);
-  /// Shows the progress, at intervals.
+  /// Updates the progress line, at intervals.
   void progress(const StepFigures& figures);
 
-  /// Prints peak, window, the time of a step, the error of the simulation. All processes call it.
+  /// Prints the peak, the communication window, the time of a step and the simulation's error. All
+  /// processes call it.
   void say_figures();
-  /// Writes the summary as JSON. All processes call it. Errors: of the file.
+  /// Writes the summary as JSON. All processes call it. Errors: of that file.
   Result<void> write_summary(const RunEnd& end);
 
  private:
@@ -101,7 +104,7 @@ class RunReport {
   int64_t budget_bytes_;
   const RunOptions& options_;
   Positions& positions_;
-  Device* device_;  // the first here
+  Device* device_;  // the first device of this process
   int64_t first_step_ = 0;
   double begin_s_ = 0, shown_s_ = 0;
   bool has_open_line_ = false;

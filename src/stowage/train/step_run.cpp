@@ -21,7 +21,9 @@ namespace {
 Result<DeviceBufferPtr> read_tensor(const SafetensorsFile& file, const std::string& name,
                                     const ArrayType& type, Device& device) {
   const TensorInfo* tensor = file.find(name);
-  if (!tensor) return fail("{}: no tensor '{}'", file.path(), name);
+  if (!tensor)
+    return fail("{}: no tensor '{}', which the model has as {}", file.path(), name,
+                to_string(type));
   if (tensor->dtype != type.dtype || tensor->shape != type.shape.dims())
     return fail("{}: '{}' is {}, the model has {}", file.path(), name,
                 tensor_type(tensor->dtype, tensor->shape), to_string(type));

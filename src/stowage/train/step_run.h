@@ -41,7 +41,7 @@ class StepRun {
   float step(RunObserver* observer = nullptr);
 
   const Executable& program() const { return *program_; }
-  const Placement& placement() const { return placement_; }  ///< That it was planned with.
+  const Placement& placement() const { return placement_; }  ///< The placement of its plan.
   double compile_s() const { return compile_s_; }  ///< From the first trace to the chosen program.
   int64_t measured_peak_bytes() const;             ///< Since the state was made.
 

@@ -497,8 +497,9 @@ Result<Positions> make_positions(const Job& job, const Budgets& budgets, comm::W
   const int64_t n_processes = world ? world->n_processes() : 1;
   const int64_t n_here = world ? world->devices() : job.mesh().size();
   if (n_here * n_processes != job.mesh().size())
-    return fail("{} has {} devices, and there are {} processes of {}", to_string(job.mesh()),
-                job.mesh().size(), n_processes, n_here);
+    return fail("expected the {} devices of {}, got {} processes of {} each; set mesh.data or the "
+                "number of processes",
+                job.mesh().size(), to_string(job.mesh()), n_processes, n_here);
   std::vector<DevicePtr> devices;
   for (int64_t i = 0; i < n_here; ++i) devices.push_back(make_device());
   return Positions(job.mesh(), std::move(devices), world, config.runtime.timeout);

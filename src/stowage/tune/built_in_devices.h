@@ -1,4 +1,4 @@
-// The files of devices/ as the build put them into the program.
+// The device descriptions of devices/, which the build embeds in the program.
 // Not for users; tune/devices.h finds them by name.
 #pragma once
 
@@ -9,10 +9,10 @@ namespace stow {
 
 struct BuiltInDevice {
   std::string_view name;  ///< Name of the file, without ".toml".
-  std::string_view toml;
+  std::string_view toml;  ///< Text of the file.
 };
 
-/// In alphabetical order. Defined in a source that CMakeLists.txt writes.
+/// All of them, in alphabetical order. Defined in a source that CMakeLists.txt writes.
 std::span<const BuiltInDevice> built_in_devices();
 
 }  // namespace stow

@@ -340,7 +340,7 @@ TEST(GgufConfig, RecognizesTheRopeOfLlama3) {
 TEST(GgufConfig, RefusesByTheFilesKeys) {
   EXPECT_EQ(model_refusal(GgufBuilder().string("general.architecture", "gemma2")),
             "general.architecture: \"gemma2\" is not supported; supported are llama, qwen2, qwen3");
-  EXPECT_EQ(model_refusal(GgufBuilder()), "general.architecture: expected a name");
+  EXPECT_EQ(model_refusal(GgufBuilder()), "general.architecture: expected a name, got nothing");
   EXPECT_EQ(model_refusal(model_entries("llama.context_length")),
             "llama.context_length: is missing");
   EXPECT_EQ(model_refusal(model_entries("llama.block_count").i32("llama.block_count", -1)),

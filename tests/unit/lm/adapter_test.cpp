@@ -271,7 +271,7 @@ TEST_F(AdapterErrors, NameTheKeyOfTheConfiguration) {
   expect("r", 1e300, "r: expected an integer from 1 to 65536, got 1e+300");
   expect("lora_dropout", 1.0, "lora_dropout: expected less than 1, got 1");
   expect("target_modules", nullptr,
-         "target_modules: expected names of modules, a pattern or \"all-linear\"");
+         "target_modules: expected names of modules, a pattern or \"all-linear\", got nothing");
   expect("target_modules", {"nothing"}, "target_modules: the model has no such module");
   expect("target_modules", {"self_attn"},
          "target_modules: model.layers.0.self_attn takes no adapter");

@@ -544,7 +544,7 @@ TEST_F(LmAdapters, StatesGoThroughFilesAndSlots) {
   value(made.step(1));
   value(made.step(2));
   EXPECT_EQ(made.bytes(2), made.bytes(1));
-  EXPECT_EQ(made.insert(3, state).error(), "slot 3 has rank 4, the state rank 8");
+  EXPECT_EQ(made.insert(3, state).error(), "expected a state of rank 4, as slot 3 has, got rank 8");
   Adapters other = adapters({.slots = 2, .max_rank = 8});
   value(other.create({.rank = 8}));
   EXPECT_THAT(other.insert(1, state).error(), HasSubstr("other matrices"));

@@ -189,11 +189,13 @@ TEST(TokenizerGguf, RefusesByName) {
       refusal(with("gpt2", "tekken")),
       "tokenizer.ggml.pre: \"tekken\" is not supported; supported are gpt-2, default, smollm, "
       "llama-bpe, llama3, llama-v3, qwen2, deepseek-r1-qwen");
-  EXPECT_EQ(refusal(with("gpt2", "qwen2")), "tokenizer.ggml.merges: expected an array");
+  EXPECT_EQ(refusal(with("gpt2", "qwen2")),
+            "tokenizer.ggml.merges: expected an array, got nothing");
   EXPECT_EQ(refusal(with("gpt2", "qwen2").strings("tokenizer.ggml.merges", {"a c"})),
             "tokenizer.ggml.merges: merge 0 makes 'ac' of 'a' and 'c', and 'c' is not in "
             "model.vocab");
-  EXPECT_EQ(refusal(with("llama", "")), "tokenizer.ggml.scores: expected an array of 3 numbers");
+  EXPECT_EQ(refusal(with("llama", "")),
+            "tokenizer.ggml.scores: expected an array of 3 numbers, got nothing");
   EXPECT_EQ(refusal(with("gpt2", "qwen2")
                         .strings("tokenizer.ggml.merges", {"a b"})
                         .i32s("tokenizer.ggml.token_type", {1})),

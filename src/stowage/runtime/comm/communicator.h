@@ -128,6 +128,7 @@ class Communicator {
 
  private:
   struct Call;
+  // Reduces natively if the reduce order and the transport allow it. False if nothing was done.
   bool try_native(const NativeReduction& reduction, int64_t sent_bytes);
   void all_reduce_by_tree(const Group& group, std::string_view label, ReduceKind kind, DType dtype,
                           int64_t n_elems, const std::byte* in, std::byte* out);

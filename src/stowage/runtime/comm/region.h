@@ -81,7 +81,8 @@ class Region {
   /// Errors: no memory.
   static Result<std::shared_ptr<Region>> create(int32_t n_ranks, int32_t devices_per_process,
                                                 bool inherited, bool has_windows = false);
-  /// That of the parent process. Errors: the descriptor is not that of a region of this version.
+  /// The region of the parent process. Errors: the descriptor is not that of a region of this
+  /// version.
   static Result<std::shared_ptr<Region>> attach(int fd);
   ~Region();
   Region(const Region&) = delete;

@@ -96,21 +96,17 @@ std::vector<TensorView> tensors(const std::vector<View>& views) {
 }
 
 bool begin_together(const View& a, const View& b) {
-  const auto same = [](const LoopTerm& x, const LoopTerm& y) {
-    return x.loop == y.loop && x.start == y.start && x.step == y.step && x.modulo == y.modulo &&
-           x.stride_bytes == y.stride_bytes;
-  };
-  return a.buffer == b.buffer && a.offset_bytes == b.offset_bytes &&
-         std::equal(a.terms.begin(), a.terms.end(), b.terms.begin(), b.terms.end(), same);
+  return a.buffer == b.buffer && a.offset_bytes == b.offset_bytes && a.terms == b.terms;
 }
+
+// Few outputs hold few strips, so little is to be saved by what lies over what. A step's packing depends on
+// every size, and that of a decoder becomes 0.1 % worse if such scratch is some KiB smaller.
+constexpr size_t kFewOutputs = 8;
 
 // What the views of a row program tell of its memory. All of one instruction live at the same time, so
 // different buffers are different memory. A buffer that has another as its first slot stands for it
 // only in loops, whose bodies do not touch the other, or is never written there (Buffer::first_slot).
 RowOverlaps overlaps_of(const Kernel& kernel) {
-  // Few outputs hold few strips, so little is to be saved. A step's packing depends on every size, and that
-  // of a decoder becomes 0.1 % worse if such scratch is some KiB smaller.
-  constexpr size_t kFewOutputs = 8;
   if (kernel.outputs.size() <= kFewOutputs) return {};
   RowOverlaps overlaps(kernel.outputs.size(), kernel.inputs.size());
   for (size_t k = 0; k < kernel.outputs.size(); ++k)
@@ -332,6 +328,8 @@ class Other final : public BoundKernel::Impl {
 };
 
 }  // namespace
+
+bool scratch_follows_from_program(const Kernel& rows) { return rows.outputs.size() <= kFewOutputs; }
 
 int64_t kernel_scratch_bytes(const Kernel& kernel, int threads) {
   if (kernel.kind == KernelKind::kRows)

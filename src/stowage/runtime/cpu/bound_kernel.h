@@ -14,6 +14,8 @@ namespace stow::cpu {
 
 /// Scratch in bytes that a kernel needs with so many threads.
 int64_t kernel_scratch_bytes(const Kernel& kernel, int threads);
+/// True if the scratch of a kernel of rows follows from its program, whatever lies over what.
+bool scratch_follows_from_program(const Kernel& rows);
 
 class BoundKernel final : public stow::BoundKernel {
  public:

@@ -8,6 +8,7 @@
 #include "stowage/runtime/cpu/kernels/instruction_set.h"
 #include "stowage/runtime/cpu/kernels/op_kernels.h"
 #include "stowage/runtime/cpu/rates.h"
+#include "stowage/runtime/cpu/scratch_table.h"
 
 namespace stow {
 namespace {
@@ -17,7 +18,7 @@ class CpuTarget final : public Target {
   using Target::Target;
   std::string_view name() const override { return "cpu"; }
   int64_t scratch_bytes(const Kernel& kernel) const override {
-    return cpu::kernel_scratch_bytes(kernel, threads());
+    return scratch_.scratch_bytes(kernel, threads());
   }
   std::unique_ptr<BoundKernel> bind(const Kernel& kernel) const override {
     return std::make_unique<cpu::BoundKernel>(kernel, threads());
@@ -33,6 +34,9 @@ class CpuTarget final : public Target {
     return cpu::measured_product_rate(dtype, threads());
   }
   double triad_rate() const override { return cpu::measured_triad_rate(threads()); }
+
+ private:
+  mutable cpu::ScratchTable scratch_;
 };
 
 }  // namespace

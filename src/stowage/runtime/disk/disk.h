@@ -113,7 +113,7 @@ class Disk {
  private:
   [[noreturn]] void refuse(const std::string& what, int error) const;
   void open_file();
-  bool bypass_cache();
+  bool bypass_cache();  // switches to unbuffered access; false if the file system has none
   void transfer(bool write, const DiskWindow& window, std::span<std::byte> bounce);
   void forget(bool wrote, int64_t begin, int64_t end) const;
 

@@ -1,5 +1,5 @@
-// Flight: pieces on their way between a disk and memory; short ones go on, interrupted ones again.
-// Not where pieces come from; disk/window.h cuts windows into them.
+// Flight: pieces in flight between a disk and memory, with retries after short or interrupted
+// transfers. It does not cut windows into pieces; disk/window.h does.
 #pragma once
 
 #include <array>
@@ -10,35 +10,37 @@
 
 namespace stow {
 
-/// Pieces end in the order in which they began. Its destructor waits for what is in flight, so that
-/// memory can be given back after it.
+/// A queue of pieces, which are awaited in the order in which they began. The destructor waits for
+/// all pieces in flight, so that their memory may be freed afterwards.
 class Flight {
  public:
-  /// `block_bytes`: what continuations are aligned to.
+  /// `faults`: injected faults for tests; null: none. `folder`: names the disk in errors.
+  /// `block_bytes`: the disk's block; the rest of a short transfer begins at a multiple of it.
   Flight(DiskQueue& queue, DiskFaults* faults, const std::string& folder, int64_t block_bytes)
       : queue_(queue), faults_(faults), folder_(folder), block_bytes_(block_bytes) {}
   ~Flight();
   Flight(const Flight&) = delete;
   Flight& operator=(const Flight&) = delete;
 
-  static constexpr int kMost = DiskQueue::kDepth - 1;  ///< Pieces in flight; one more runs at once.
+  /// Most pieces in flight; that of move_now() is not counted.
+  static constexpr int kMost = DiskQueue::kDepth - 1;
 
-  int count() const { return static_cast<int>(begun_ - ended_); }  ///< In flight.
+  int count() const { return static_cast<int>(begun_ - ended_); }  ///< Pieces in flight.
   /// Begins a piece; fewer than kMost must be in flight.
   void begin(const DiskPiece& piece);
   /// Waits for the piece that began first. Errors: DiskError.
   void end_oldest();
-  /// Moves a piece while the others go on. Errors: DiskError.
+  /// Moves a piece and waits for it, while the pieces in flight go on. Errors: DiskError.
   void move_now(const DiskPiece& piece);
   /// True if a piece in flight shares bytes of the file with this range.
   bool touches(int64_t begin, int64_t end) const;
 
  private:
   struct Leg {
-    DiskPiece piece;  // the rest of the piece
+    DiskPiece piece;  // the part that has not moved yet
     DiskPiece whole;
-    int attempts = 0;  // since anything moved
-    int error = 0;
+    int attempts = 0;  // attempts in a row that moved nothing
+    int error = 0;     // errno; 0: none
     bool in_queue = false;
   };
 

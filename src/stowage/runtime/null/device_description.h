@@ -31,7 +31,7 @@ struct DeviceDescription {
   struct Memory {
     double bandwidth = 0;     ///< Read and written together.
     double achievable = 1;    ///< Share of it that kernels reach.
-    double cache_bandwidth = 0;  ///< Of kernels whose operands all fit into `cache`; 0: as memory.
+    double cache_bandwidth = 0;  ///< If all operands of a kernel fit `cache`; 0: as `bandwidth`.
     int64_t cache = 0;
     int64_t device = 0, pinned_host = 0, disk = 0;  ///< Sizes.
   } memory;

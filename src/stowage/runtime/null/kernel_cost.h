@@ -24,6 +24,7 @@ struct KernelCost {
 
   /// Its stream: for a move between two memories that of its direction, for a collective its own.
   StreamKind stream() const { return collective ? StreamKind::kCollective : stream_of(from, to); }
+  /// True for a move within pinned host memory, or within the disk.
   bool within_host() const { return from == to && from != MemoryKind::kDevice; }
 };
 

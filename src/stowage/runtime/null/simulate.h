@@ -16,25 +16,26 @@ namespace stow {
 
 struct StreamUse {
   double busy_s = 0;
-  int64_t runs = 0;  ///< Kernels, moves or collectives.
-  double bytes = 0;  ///< Moved, of kCollective sent; of kCompute 0.
+  int64_t runs = 0;  ///< Number of kernels, moves or collectives.
+  double bytes = 0;  ///< Bytes moved; for kCollective, bytes sent; for kCompute 0.
 };
 
 struct Simulation {
-  double step_s = 0;
-  /// The compute stream waited for transfers and collectives; step less its busy time.
+  double step_s = 0;  ///< Time of a step.
+  /// Time that the compute stream waited for transfers and collectives: step_s minus its busy time.
   double exposed_s = 0;
-  /// The busiest stream, each as if alone on the device: no order of the same work is faster.
+  /// Busy time of the busiest stream if each ran alone on the device: no order of the same work is
+  /// faster.
   double bound_s = 0;
   std::array<StreamUse, kNumStreams> streams;
-  /// False where the schedule leaves open what runs: of a branch the longest alternative was taken,
-  /// of an open loop so many iterations as the options say.
+  /// True if the schedule alone decides what runs. False: the longest alternative of a branch, and
+  /// SimulateOptions::open_iterations of a loop with a dynamic trip count, were simulated.
   bool every_run = true;
-  /// False where a loop found no steady state within the work allowed and was carried on as it had
-  /// last gone.
+  /// False if a loop reached no steady state within max_walked; its last iterations were
+  /// extrapolated.
   bool exact = true;
-  int64_t walked = 0;  ///< Instructions that were gone through one by one.
-  std::vector<RunEvent> events;  ///< The first ones, where asked for, in order of issue.
+  int64_t walked = 0;  ///< Instructions that were simulated one by one.
+  std::vector<RunEvent> events;  ///< The first max_events events, in order of issue.
 
   const StreamUse& stream(StreamKind s) const { return streams[static_cast<size_t>(s)]; }
   double compute_busy_s() const { return stream(StreamKind::kCompute).busy_s; }
@@ -42,25 +43,27 @@ struct Simulation {
 
 struct SimulateOptions {
   int64_t max_events = 0;       ///< Events to keep; loops are walked iteration by iteration for them.
-  int64_t open_iterations = 1;  ///< Of a loop whose trip count is known at run time alone.
+  int64_t open_iterations = 1;  ///< Iterations of a loop with a dynamic trip count.
   bool skips = true;  ///< True if a loop's steady state is multiplied out instead of walked.
-  int64_t max_walked = 20'000'000;
-  /// Seconds of a kernel's run, the first being 0, where known better than from the description;
-  /// below 0: not known. Loops are walked iteration by iteration for them.
+  int64_t max_walked = 20'000'000;  ///< Instructions after which loops are extrapolated.
+  /// Returns the measured seconds of a kernel's run number `run`, counted from 0; below 0: not
+  /// known, use the description. Null: no measurements. With it, loops are walked iteration by
+  /// iteration.
   std::function<double(const Kernel&, int64_t run)> measured_s;
 };
 
-/// Goes through the schedule as the program runner does. The compute stream takes its kernels in
-/// order. A whole move or collective (MovePhase::kWhole) runs on its stream while compute waits.
-/// A start waits for compute to have come by it, the link's latency, and for what its stream was
-/// given before; compute goes on, and waits at the done for the oldest start of that number. Starts that nothing waits for
-/// end before the step does. While transfers run, kernels are as much slower as the description
-/// says. Time is counted in whole ticks of a picosecond (longer where a step takes weeks), so that
-/// the steady state of a loop is found exactly: with and without `skips` the result is the same.
+/// Simulates the schedule as the program runner runs it. The compute stream runs its kernels in
+/// order. A whole move or collective (MovePhase::kWhole) runs on its stream while compute waits. A
+/// start begins after compute has reached it, the link's latency has passed and its stream has
+/// finished earlier work. Compute goes on; at the done it waits for the oldest start of that
+/// number. Starts without a done end before the step does. While transfers run, kernels are slower
+/// by the description's `slows_compute`. Time is counted in whole ticks of a picosecond (longer if
+/// a step takes weeks), so that the steady state of a loop is found exactly: the result is the same
+/// with and without `skips`.
 Simulation simulate(const Schedule& schedule, const DeviceDescription& description,
                     const SimulateOptions& options = {});
 
-/// Bytes that a step moves or sends on each stream, and how often; no times.
+/// The bytes and runs of a step on each stream; busy_s is 0.
 std::array<StreamUse, kNumStreams> moved_bytes(const Schedule& schedule);
 
 /// "compute", "copy in", "copy out", "disk read", "disk write", "collective".

@@ -269,9 +269,9 @@ class BackwardPaired
   int64_t dim_pairs_, dim_words_;
   int64_t sums_;  // rows of the sums of dk and dv
   const float* delta_ = nullptr;  // delta of the packed queries
-  Tile at_{};                     // that is differentiated
+  Tile at_{};                     // the tile that is differentiated
   int64_t next_row_ = 0;
-  KeyRange panel_rows_[kKeyBlock / kTileCols];  // that have been made of each panel of keys
+  KeyRange panel_rows_[kKeyBlock / kTileCols];  // by panel of keys: rows computed so far
 };
 
 }  // namespace stow::cpu::pairs

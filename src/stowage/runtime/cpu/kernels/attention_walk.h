@@ -1,5 +1,6 @@
-// The way of attention's backward pass through blocks of keys and of queries, whatever it computes
-// with. Not the products: `Task`, which derives from it, has those.
+// The loops of attention's backward pass over blocks of keys and of queries, for every instruction
+// set.
+// Not the products: `Task`, which derives from BackwardWalk, has those.
 #pragma once
 
 #include <algorithm>
@@ -10,21 +11,24 @@
 
 namespace stow::cpu {
 
-/// `Task` packs a block of keys (pack_keys) and of queries (pack_queries), makes delta of these
-/// (make_delta), lets the two meet (meet), and writes the sums (write_keys, write_dq). dk and dv
-/// are summed over (head of the group, block of queries), dq over blocks of keys, each in that
-/// order whichever part runs. Keys lie in panels of kWidth.
+/// `Task` packs the current block of keys (pack_keys) and of queries (pack_queries), computes delta
+/// of the queries (make_delta), adds what the pair of blocks gives to the sums (meet), and writes
+/// the sums (write_keys, write_dq). dk and dv are summed over (head of the group, block of
+/// queries), dq over blocks of keys; the order is the same for every AttentionPart. Packed keys lie
+/// in panels of kWidth. "Seen": a query sees a key if the causal rule or the intervals allow it.
 template <class Task, class Buffers, int64_t kWidth>
 class BackwardWalk {
  public:
-  /// Runs one task of a part.
+  /// Runs task `task` of a part. `next`: the task that this thread runs next, or -1; its first data
+  /// are prefetched.
   static void run(const AttentionBackwardArgs& args, AttentionPart part, void* workspace,
                   int64_t task, int64_t next) {
     const AttentionBackwardPlan& plan = args.plan;
     const auto run = [&](int64_t head, auto work) {
       Task one(args, workspace, head);
       work(one);
-      // A zero for what is not seen may have met a number that is not finite.
+      // Hidden pairs count as a probability of 0. If 0 met a number that is not finite, run again
+      // with those numbers left out.
       if (one.is_finite_ || !args.spec.intervals) return;
       one.careful_ = true;
       work(one);
@@ -57,7 +61,8 @@ class BackwardWalk {
   }
 
   // The rows of the block of queries that see some of the keys [key, key + kWidth) of the block of
-  // keys: from a multiple of `unit` to one, or to the last. Empty if none does.
+  // keys. Both ends are rounded outwards to multiples of `unit`, the end at most to the last row.
+  // Empty if no row sees one.
   KeyRange rows_that_see(int64_t key, int64_t unit) const {
     const int64_t first = first_key_ + key;
     if (!s_.intervals) {
@@ -82,8 +87,9 @@ class BackwardWalk {
             std::min(keys.last - first_key_, n_keys_)};
   }
 
-  // Rows of k, q or d_out, for products in which they meet zeros that stand for what is not seen: if
-  // careful_, without what is not finite, which add_infinite() adds.
+  // Rows of k, q or d_out for the products. If careful_, a copy with zeros instead of numbers that
+  // are not finite; `marks` gets the rows that had some, `cleaned` whether there were any, and
+  // add_infinite() adds their effect.
   RowSource finite(const RowSource& from, int64_t* rows, int64_t n, uint8_t* marks, bool& cleaned) {
     if (!careful_) return from;
     const RowSource source = finite_rows(s_.dtype, from, rows, n, dims_, buf_.finite, marks);
@@ -103,15 +109,15 @@ class BackwardWalk {
   Carver carver_;
   Buffers buf_;
   int64_t batch_, kv_head_, dq_stride_, q_head_ = 0;
-  // The block of keys that is meant, and where it lies packed; the block of queries.
+  // The current block of keys and its packed forms; the current block of queries.
   decltype(Buffers::k_lanes) k_lanes_ = nullptr, v_lanes_ = nullptr, k_deep_ = nullptr;
   float *dk_ = nullptr, *dv_ = nullptr;
   int64_t place_ = 0, first_key_ = 0, n_keys_ = 0, first_row_ = 0, n_rows_ = 0;
-  KeyRange row_keys_[kQueryBlock];  // that each of the queries sees
-  // Rows that finite() left numbers out of.
+  KeyRange row_keys_[kQueryBlock];  // keys that each query of the block sees
+  // Rows in which finite() replaced numbers.
   uint8_t key_marks_[kKeyRun][kKeyBlock], q_marks_[kQueryBlock], do_marks_[kQueryBlock];
   bool keys_cleaned_[kKeyRun] = {}, q_cleaned_ = false, do_cleaned_ = false;
-  bool careful_ = false;
+  bool careful_ = false;  // true: numbers that are not finite are kept out of the products
   AttentionAhead ahead_;
 
  private:
@@ -134,8 +140,8 @@ class BackwardWalk {
     }
   }
 
-  // The gradients of some blocks of keys; with `dq` [group, q_len, dq_stride_], their part of that
-  // too.
+  // Computes dk and dv of `blocks` blocks of keys. If `dq` [group, q_len, dq_stride_] is not null,
+  // adds the share of these keys to it.
   void keys(int64_t block, int64_t blocks, float* dq) {
     const int64_t first = block * kKeyBlock, last = (block + blocks) * kKeyBlock;
     bool seen = false;
@@ -200,8 +206,8 @@ class BackwardWalk {
     if (s_.intervals && !careful_) is_finite_ &= all_finite(sums, n);
   }
 
-  // Adds what numbers that are not finite give where they are seen. A query and a key that see each
-  // other have no finite probability if there is such a number in one of them.
+  // Adds the effect of numbers that finite() replaced, for pairs in which the query sees the key.
+  // The probability of such a pair is not finite if the query or the key has such a number.
   void add_infinite(bool for_keys, float* dq) {
     constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
     const auto sees = [&](int64_t i, int64_t j) {
@@ -232,7 +238,7 @@ class BackwardWalk {
     if (do_cleaned_) to_keys(a_.d_out, s_.d_out, do_marks_, [&](int64_t at, float x) { dv_[at] += x; });
   }
 
-  // Makes this block of keys the current one. `place` is its place among the packed blocks.
+  // Makes this block of keys the current one. `place` is its index among the packed blocks.
   void turn_to(int64_t block, int64_t place) {
     place_ = place;
     first_key_ = block * kKeyBlock;
@@ -264,8 +270,8 @@ class BackwardWalk {
     add_rows(queue, s_, a_.q, s_.q, batch, first, n, q_head);
   }
 
-  // Block b of the g-th head's queries is about to meet these blocks of keys; what comes after it:
-  // other queries, or (where all of a head is done here) other keys.
+  // Queues prefetches while block b of the queries of head g meets these blocks of keys: for the
+  // queries that come next, or, if this task does all of a head (`all`), for the next keys.
   void fetch_after(int64_t g, int64_t b, int64_t block, int64_t blocks, bool all) {
     ahead_.near.clear();
     const int64_t head = kv_head_ * a_.plan.group;
@@ -286,10 +292,10 @@ class BackwardWalk {
     return unseen / kQueryBlock;
   }
 
-  // Queues the lines that the end of the task writes, from this block of keys on, and those with
-  // which the next task begins.
+  // Queues prefetches of the lines that the task writes at its end, from this block of keys on, and
+  // of those that the next task reads first.
   void fetch_end(int64_t block, int64_t next_head) {
-    constexpr int64_t kMost = 1 << 19;  // bytes that still leave room for what is at work
+    constexpr int64_t kMost = 1 << 19;  // bytes of the cache that prefetched dq may take
     const int64_t first = block * kKeyBlock, n = s_.kv_len - first, group = a_.plan.group;
     add_rows(ahead_.far, s_, a_.dk, s_.dk, batch_, first, n, kv_head_);
     add_rows(ahead_.far, s_, a_.dv, s_.dv, batch_, first, n, kv_head_);

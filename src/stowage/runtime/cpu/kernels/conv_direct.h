@@ -35,9 +35,9 @@ struct DirectConv {
   int64_t block_h = 1, block_w = 1;  // windows of a task along the last two axes
   int64_t strip_rows = 1, strip_width = 1;
   int64_t tasks = 0;
-  int threads = 1;                   // that get work
+  int threads = 1;                   // threads that get work
   int64_t panels_bytes = 0;          // bytes of the kernel in panels, 0 if it is read as it lies
-  int64_t strip_bytes = 0;           // a thread
+  int64_t strip_bytes = 0;           // scratch of each thread
 
   int64_t places() const { return axes[0].taps * axes[1].taps * axes[2].taps; }
   int64_t depth() const { return places() * channels; }

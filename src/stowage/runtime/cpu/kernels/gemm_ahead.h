@@ -101,7 +101,8 @@ class GemmAhead {
   static constexpr int64_t kLine = 64;
   const char* at_ = nullptr;
   int64_t row_step_ = 0, rows_ = 0;  // rows that are left
-  int64_t line_step_ = 0, lines_ = 1, line_ = 0;  // of each row; the next of this one
+  // Bytes from one line of a row to the next; lines of each row; the next line of the current row.
+  int64_t line_step_ = 0, lines_ = 1, line_ = 0;
 };
 
 }  // namespace stow::cpu

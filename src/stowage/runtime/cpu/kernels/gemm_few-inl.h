@@ -71,7 +71,7 @@ class FewRows {
   static constexpr int64_t kLanes = kLanesOf<float>;
   static constexpr int64_t kStep = 4;           // rows of B that go by together
   static constexpr int64_t kMostCols = 4096;    // columns at a time: their sums stay near
-  static constexpr int64_t kAheadBytes = 512;   // of a column, from reads to fetches
+  static constexpr int64_t kAheadBytes = 512;   // prefetch distance within a column
 
   // Elements k0 to k0 + kc of the rows of A, as [k][R].
   void pack_a(int64_t k0, int64_t kc, float* to) {

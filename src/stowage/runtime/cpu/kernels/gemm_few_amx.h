@@ -69,8 +69,8 @@ class FewByTiles {
   static constexpr int64_t kStepK = 2 * amx::kTile;
   static constexpr int64_t kFewInVectors = 4;
   static constexpr int64_t kStepRows = 4;  // rows of w that go by together
-  static constexpr int64_t kSums = 8192;   // that stay near: of x's rows times columns of w
-  static constexpr int64_t kAheadBytes = 1024;  // of a column, from reads to fetches
+  static constexpr int64_t kSums = 8192;   // sums (rows of x times columns of w) kept in the cache
+  static constexpr int64_t kAheadBytes = 1024;  // prefetch distance within a column
 
   int64_t GemmDim::*x_stride() const { return few_are_rows_ ? &GemmDim::a_stride : &GemmDim::b_stride; }
   int64_t GemmDim::*w_stride() const { return few_are_rows_ ? &GemmDim::b_stride : &GemmDim::a_stride; }

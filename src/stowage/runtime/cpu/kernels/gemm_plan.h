@@ -60,7 +60,7 @@ struct GemmPlan {
   int64_t block_m = 0;                 // and A a block of rows at a time
   int64_t depth = 0;                   // k packed at a time: a K block, or several where paired
   bool partial_sums = false;           // sums between depths lie in the workspace, not in C
-  int threads = 1;                     // that get work
+  int threads = 1;                     // threads that get work
   int64_t b_pack_bytes = 0, a_pack_bytes = 0, sums_bytes = 0, kept_bytes = 0, thread_bytes = 0;
   int64_t epilogue_bytes = 0;          // the last of thread_bytes
   bool whole_rows = false;             // the epilogue asks for them; never where swapped

@@ -572,7 +572,7 @@ class GemmThread {
   struct Call {
     MicroFn<T> run;
     MicroArgs<T> args;
-    int64_t lines;  // that it fetches
+    int64_t lines;  // cache lines that it prefetches
     bool b_in_place;
   };
   Call calls_[kMaxCalls];

@@ -112,7 +112,7 @@ class RowCalls {
   }
   /// True if run_row_plan() might write past the caches, which these calls do not.
   bool streams() const { return may_stream() && streamed_bytes_ >= least_streamed_bytes(); }
-  /// The same, were least_streamed_bytes() the least that can be.
+  /// True if streams() could be true for some value of least_streamed_bytes().
   bool may_stream() const {
     constexpr int64_t kLine = 64;  // less is never written so
     return streamed_bytes_ >= kLine;

@@ -93,6 +93,7 @@ class Compiler {
   // of three is that of the rows.
   bool lies_between_rows() const;
   void choose_tiles();
+  // True if a step reduces over columns.
   bool reduces_columns() const;
   // True if output k is that of a column reduction: written after the rows of its group.
   bool is_column_sum(int k) const;
@@ -107,13 +108,13 @@ class Compiler {
   bool may_overlap(int k, int input);
   // True if the plan may take the two, which may_overlap(), to be different memory.
   bool can_be_apart(int k, int input) const;
-  // can_be_apart(); the plan then demands it.
+  // Returns can_be_apart(). If true, the plan from then on requires the two to be different memory.
   bool assume_apart(int k, int input);
-  // The same of output `k` and all of these inputs.
+  // The same for output `k` and all of these inputs.
   bool assume_apart(int k, const std::vector<int>& inputs);
 
-  // Stores come last in their phase, so one that reads an input straight from memory must not find
-  // another output there.
+  // True if `store`, which reads the input of `load` straight from memory, may find another output
+  // there: stores come last in their phase.
   bool may_be_overwritten(const Value& load, const Step& store);
 
   void choose_direct_loads();
@@ -141,7 +142,8 @@ class Compiler {
   // near it. Of two choices the later step goes first, as it is nearer to what is stored.
   void choose_fused_steps();
 
-  // Step j as the first formula of row_patterns() that it is; `first` says which of them.
+  // Fuses step j as the first formula of row_patterns() that matches and whose is_first is `first`.
+  // False if none matches.
   bool fuse_pattern(int j, bool first);
   bool has_types(const RowPattern& pattern, int j) const;
   // True if one kernel may compute step j with the steps `inside` and fused.more: it reads nothing that it
@@ -156,11 +158,12 @@ class Compiler {
   void fuse_runs(int j);
   // Step j, one element added to a row, with the product that makes the row.
   void fuse_poke(int j);
-  // Step j with one or two neighbouring steps that nothing else reads.
+  // Fuses step j with one or two neighbouring steps that nothing else reads. False if it cannot.
   bool fuse_pair(int j);
 
   // True if step i is computed by a kernel of its own so far.
   bool is_free(int i);
+  // True if the kernel of step i computes other steps too.
   bool absorbs(int i) { return fused_[static_cast<size_t>(i)].map != nullptr; }
   // True if step i is arithmetic of two f32 that one step alone reads.
   bool is_absorbable(int i);

@@ -36,6 +36,8 @@ class Match {
 
  private:
   using Goals = std::vector<std::pair<Term, int>>;
+  // True if all goals, pairs of a term and its step, can hold, together with `n_more` further
+  // terms.
   bool reach(Goals goals, size_t n_more);
   bool can_be(const Term& term, int i) const;
 

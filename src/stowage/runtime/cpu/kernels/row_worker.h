@@ -612,10 +612,10 @@ class RowWorker {
   std::byte* const* outputs_;
   std::byte *shared_, *own_;
   uint64_t streamed_ = 0;  // the outputs that go past the caches
-  int64_t chunk_ = 0;      // of all groups' chunks, whose sums are made
-  bool in_order_ = false;  // chunk after chunk of a group
+  int64_t chunk_ = 0;      // the chunk whose partial sums are computed, counted over all groups
+  bool in_order_ = false;  // true: the chunks of a group are computed one after another
   int64_t group_row_ = 0, first_col_ = 0;  // first row and column of the group
-  int64_t column_ = -1;  // that the bases stand at
+  int64_t column_ = -1;  // the column to which bases_ point; -1: none
   Ahead ahead_{fetches_to_first_cache()};
   // Not begun anew at each step: they are large, and a step sets what its kernel reads.
   KernelCall map_call_;

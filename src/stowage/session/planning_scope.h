@@ -1,0 +1,16 @@
+// A scope in which plans share what was found for one of them.
+// Not a cache of plans: every plan is the one that would be found alone.
+#pragma once
+
+#include "stowage/passes/kept_orders.h"
+
+namespace stow {
+
+/// Stands around the planning of several programs that are much alike, as the candidates of a choice and the
+/// remedies of a refusal. It holds up to 64 MB and ends before anything runs.
+class PlanningScope {
+ private:
+  const KeptOrders orders_;
+};
+
+}  // namespace stow
