@@ -53,6 +53,7 @@ class RowCalls {
       for (size_t i = base.first; i < base.last; ++i) *patches_[i].at = address + patches_[i].offset;
     }
   }
+
   struct Fill {
     std::byte* acc;
     int64_t n;
@@ -92,12 +93,8 @@ class RowCalls {
       }
     }
   };
+  /// The calls, in the order in which they are to be made.
   const std::vector<Call>& calls() const { return calls_; }
-  /// The single element that call i is; null if it is another call.
-  const Single* single(size_t i) const {
-    const Call& call = calls_[i];
-    return call.kind == Call::kSingle ? static_cast<const Single*>(call.arguments) : nullptr;
-  }
   /// Calls f(at, offset) for each argument `at` that set_addresses() makes an operand's address plus
   /// `offset` bytes. The operand is an output or an input.
   template <class F>
