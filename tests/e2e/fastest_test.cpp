@@ -23,6 +23,10 @@ constexpr double kNearBest = 1.1, kNoSlower = 1.02;
 constexpr double kHardlyLess = 1.02;
 
 DeviceDescription device(const char* name) { return *load_device_description(name); }
+// A job whose plans are made for a device.
+Job job_for(const TrainConfig& c, const DeviceDescription& d) {
+  return Job(c, 1, decoder_model, std::make_shared<const DeviceDescription>(d));
+}
 
 TrainConfig small_config() {
   TrainConfig c;
@@ -82,25 +86,18 @@ std::vector<int64_t> budgets_between(const Job& job, int n) {
   return budgets;
 }
 
-// A plan that fits, its moves by themselves; and with moves ahead, once asked for.
-struct ByHand {
-  JobPlan plan;
-  bool moves_ahead = false;
-};
-
 // The shortest step of these plans with moves ahead. No order of the same work is faster than its busiest
 // stream: those whose busiest stream is the least busy come first, and many others need not be planned again.
-double best_step_s(const Job& job, std::vector<ByHand>& by_hand, const Budgets& budgets,
+double best_step_s(const Job& job, std::vector<JobPlan> by_hand, const Budgets& budgets,
                    const DeviceDescription& device) {
-  std::stable_sort(by_hand.begin(), by_hand.end(), [&](const ByHand& a, const ByHand& b) {
-    return bound_s(a.plan, device) < bound_s(b.plan, device);
+  std::stable_sort(by_hand.begin(), by_hand.end(), [&](const JobPlan& a, const JobPlan& b) {
+    return bound_s(a, device) < bound_s(b, device);
   });
   double best = 0;
-  for (ByHand& one : by_hand) {
-    if (best > 0 && bound_s(one.plan, device) >= best) break;
-    if (!std::exchange(one.moves_ahead, true))
-      one.plan = with_moves_ahead(job, std::move(one.plan), budgets);
-    if (const double s = step_s(one.plan, device); best == 0 || s < best) best = s;
+  for (JobPlan& plan : by_hand) {
+    if (best > 0 && bound_s(plan, device) >= best) break;
+    const double s = step_s(with_moves_ahead(job, std::move(plan), budgets), device);
+    if (best == 0 || s < best) best = s;
   }
   return best;
 }
@@ -110,27 +107,28 @@ TEST(Fastest, IsNearTheBestByHandAndNoSlowerForALargerBudget) {
   c.model.layers = 2;
   c.memory.feed_forward = c.memory.loss = "whole";
   c.memory.device = int64_t{1} << 30;  // as where somebody gave a budget: what hides may stay
-  const Job job(c, 1);
   std::array<double, 2> before{};
   const std::array<DeviceDescription, 2> devices = {device("h200"), device("rtx4080-laptop")};
+  const std::array<Job, 2> jobs = {job_for(c, devices[0]), job_for(c, devices[1])};
+  const Job& job = jobs[0];
   size_t n_by_hand = 0, n_budgets = 0;
   for (const int64_t bytes : budgets_between(job, 2)) {
     const Budgets budgets = budgets_of(c, bytes);
     // Half of them for each budget: all take over a minute.
-    std::vector<ByHand> by_hand;
+    std::vector<JobPlan> by_hand;
     const std::vector<Placement> ladder = ladder_of(job);
     for (size_t i = n_budgets++; i < ladder.size(); i += 2)
       if (JobPlan plan = job.plan_to_fit(ladder[i], budgets); fits(job, plan, budgets))
-        by_hand.push_back({std::move(plan)});
+        by_hand.push_back(std::move(plan));
     n_by_hand += by_hand.size();
     std::array<double, 2> best{};
     const size_t n_devices = std::min(n_budgets, devices.size());
     for (size_t d = 0; d < n_devices; ++d)
-      best[d] = best_step_s(job, by_hand, budgets, devices[d]);
+      best[d] = best_step_s(jobs[d], by_hand, budgets, devices[d]);
     // The second device, of other ratios, for the larger budget alone.
     for (size_t d = 0; d < n_devices; ++d) {
       SCOPED_TRACE(fmt::format("{} bytes of {}", bytes, devices[d].name));
-      const Choice choice = choose_plan(job, budgets, devices[d]);
+      const Choice choice = choose_plan(jobs[d], budgets);
       ASSERT_TRUE(choice.plan.has_value());
       EXPECT_TRUE(choice.is_fastest);
       EXPECT_TRUE(fits(job, *choice.plan, budgets));
@@ -198,21 +196,21 @@ TEST(Fastest, FitsInWhatARefusalNames) {
   c.memory.feed_forward = c.memory.loss = "whole";
   c.memory.optimizer = "pinned_host";  // half of the placements: each is planned
   c.memory.gradients = "device";
-  const Job job(c, 1);
-  const Choice refused = choose_plan(job, budgets_of(c, 1), device("h200"));
+  const Job job = job_for(c, device("h200"));
+  const Choice refused = choose_plan(job, budgets_of(c, 1));
   ASSERT_FALSE(refused.plan.has_value());
   EXPECT_GE(refused.candidates.size(), 15u);
   int64_t least = std::numeric_limits<int64_t>::max();
   for (const Candidate& candidate : refused.candidates)
     least = std::min(least, candidate.peak_bytes[0]);
-  EXPECT_TRUE(choose_plan(job, budgets_of(c, least + least / 50), device("h200")).plan.has_value());
+  EXPECT_TRUE(choose_plan(job, budgets_of(c, least + least / 50)).plan.has_value());
 }
 
 TEST(Fastest, APolicyThatWasAskedForIsKept) {
   TrainConfig c = small_config();
   c.memory.policy = "recompute";
-  const Job job(c, 1);
-  const Choice choice = choose_plan(job, {}, device("h200"));
+  const Job job = job_for(c, device("h200"));
+  const Choice choice = choose_plan(job, {});
   ASSERT_TRUE(choice.plan.has_value());
   EXPECT_FALSE(choice.is_fastest);
   EXPECT_EQ(choice.plan->placement.policy, StepPolicy::kRecompute);
@@ -221,10 +219,10 @@ TEST(Fastest, APolicyThatWasAskedForIsKept) {
 TEST(Fastest, OverAMeshADeviceCountsThatWasNamed) {
   TrainConfig c = small_config();
   const std::optional<DeviceDescription> h200 = device("h200");
-  EXPECT_TRUE(device_to_choose_by(c, h200, false).has_value());
+  EXPECT_NE(device_to_plan_for(c, h200, false), nullptr);
   c.mesh.data = 2;
-  EXPECT_FALSE(device_to_choose_by(c, h200, false).has_value());
-  EXPECT_TRUE(device_to_choose_by(c, h200, true).has_value());
+  EXPECT_EQ(device_to_plan_for(c, h200, false), nullptr);
+  EXPECT_NE(device_to_plan_for(c, h200, true), nullptr);
 }
 
 // A few moves ahead take no more than the capacity, and no longer than none.

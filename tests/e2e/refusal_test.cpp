@@ -102,6 +102,8 @@ TEST_F(Refusal, NamesTheKeyToRaiseAndByHowMuch) {
   };
   for (const auto& [key, kind, settings] : kCases)
     for (const auto& [name, command] : kCommands) {
+      // They refuse by the same code: once is enough.
+      if (command == run_train && settings != kCases[0].settings) continue;
       SCOPED_TRACE(fmt::format("{}, {}", key, name));
       const Outcome o = run(command, settings);
       ASSERT_TRUE(o.status.ok()) << o.status.error();

@@ -27,7 +27,8 @@ std::vector<std::string> with(std::vector<std::string> more) {
 }
 
 Job job_of(const std::vector<std::string>& more) {
-  return Job(*load_train_config({.settings = with(more)}), 1);
+  return Job(*load_train_config({.settings = with(more)}), 1, decoder_model,
+             std::make_shared<const DeviceDescription>(*load_device_description("h200")));
 }
 
 struct Outcome {
@@ -75,8 +76,7 @@ TEST(SweepCommand, RowsAreThoseOfPlanAndTheBestIsTaken) {
     }
     const Job job = job_of({fmt::format("mesh.data={}", number(mesh, "data")),
                             fmt::format("mesh.model={}", number(mesh, "model")), "memory.device=1048576"});
-    const Choice choice = choose_plan(job, budgets_of(job.config(), job.config().memory.device),
-                                      *load_device_description("h200"));
+    const Choice choice = choose_plan(job, budgets_of(job.config(), job.config().memory.device));
     ASSERT_TRUE(choice.plan.has_value());
     EXPECT_EQ(number(row, "peak_bytes"), choice.plan->peak_bytes[0]);
     EXPECT_EQ(*row.find("placement")->as_string(), to_string(choice.plan->placement));

@@ -102,9 +102,10 @@ Result<void> write_page(AtomicFile& file, const ConfigSources& sources,
   if (!config) return config.failure();
   const Result<ModelFactory> factory = model_factory(*config);
   if (!factory) return factory.failure();
-  const Job job(*config, threads_each(point.mesh.size()), *factory);
+  const Job job(*config, threads_each(point.mesh.size()), *factory,
+                device_to_plan_for(*config, device, is_named));
   const Budgets budgets = budgets_of(*config, config->memory.device);
-  const Choice choice = choose_plan(job, budgets, device_to_choose_by(*config, device, is_named));
+  const Choice choice = choose_plan(job, budgets);
   Json report = Json::object();
   add_replication(report, find_replication(job, *choice.plan, budgets));
   return write_plan_page(file, {.job = job,

@@ -141,14 +141,14 @@ Result<int> with_plan(const CommandLine& line, const Budgets& budgets, int threa
                 format_bytes(*host), format_bytes(window.bytes_of_device()));
   Result<std::optional<DeviceDescription>> device = forecast_device(line.device, threads);
   if (!device) return device.failure();
-  const Job job(line.config, threads, factory);
+  const Job job(line.config, threads, factory,
+                device_to_plan_for(line.config, *device, !line.device.empty()));
   Result<std::optional<JsonLines>> json = open_json(line.json_path);
   if (!json) return json.failure();
   Result<std::optional<AtomicFile>> page = open_trace(line.html_path);
   if (!page) return page.failure();
   std::optional<PlanningScope> planning(std::in_place);
-  const Choice choice =
-      choose_plan(job, budgets, device_to_choose_by(line.config, *device, !line.device.empty()));
+  const Choice choice = choose_plan(job, budgets);
   if (!choice.plan) return refuse(job, choice, budgets, together, *json, *page);
   planning.reset();
   const Forecast forecast = forecast_step(*choice.plan->programs.step, std::move(*device));

@@ -2,6 +2,7 @@
 #include "stowage/passes/lower_level.h"
 
 #include <algorithm>
+#include <deque>
 #include <map>
 #include <utility>
 
@@ -12,16 +13,17 @@ namespace stow {
 
 class KeptUnits {
  public:
-  using Shared = std::shared_ptr<const Units>;
-  Shared& of(const Graph& graph, const std::vector<View>& input_views) {
-    std::vector<std::pair<std::vector<View>, Shared>>& all = by_graph_[&graph];
-    for (auto& [views, units] : all)
+  // The units for these windows of the inputs, which `make` returns where they are not known.
+  template <typename Make>
+  const Units& of(const Graph& graph, const std::vector<View>& input_views, const Make& make) {
+    std::deque<std::pair<std::vector<View>, Units>>& all = by_graph_[&graph];
+    for (const auto& [views, units] : all)
       if (views == input_views) return units;
-    return all.emplace_back(input_views, nullptr).second;
+    return all.emplace_back(input_views, make()).second;
   }
 
  private:
-  std::map<const Graph*, std::vector<std::pair<std::vector<View>, Shared>>> by_graph_;
+  std::map<const Graph*, std::deque<std::pair<std::vector<View>, Units>>> by_graph_;
 };
 
 std::shared_ptr<KeptUnits> keep_units() { return std::make_shared<KeptUnits>(); }
@@ -29,16 +31,11 @@ std::shared_ptr<KeptUnits> keep_units() { return std::make_shared<KeptUnits>(); 
 namespace lowering {
 namespace {
 
-std::shared_ptr<const Units> units_of(const Graph& graph, const std::vector<View>& input_views,
-                                      const LowerOptions& options) {
-  const auto make = [&] {
-    return std::make_shared<const Units>(
-        fuse(graph, input_views, options.fuse, options.least_epilogue, options.target.threads));
+Units units_of(const Graph& graph, const std::vector<View>& input_views, const LowerOptions& options) {
+  const auto find = [&] {
+    return fuse(graph, input_views, options.fuse, options.least_epilogue, options.target.threads);
   };
-  if (!options.kept_units) return make();
-  std::shared_ptr<const Units>& kept = options.kept_units->of(graph, input_views);
-  if (!kept) kept = make();
-  return kept;
+  return options.kept_units ? options.kept_units->of(graph, input_views, find) : find();
 }
 
 }  // namespace
@@ -49,8 +46,7 @@ Level::Level(Context& context, const Graph& graph, std::vector<View> input_views
       graph_(graph),
       input_views_(std::move(input_views)),
       input_reusable_(std::move(input_reusable)),
-      shared_units_(units_of(graph, input_views_, context.options)),
-      units_(*shared_units_) {
+      units_(units_of(graph, input_views_, context.options)) {
   destinations_.resize(graph.n_values());
   storage_.resize(graph.n_values());
   reusable_.resize(graph.n_values());

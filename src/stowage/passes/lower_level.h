@@ -353,8 +353,7 @@ class Level {
   const Graph& graph_;
   std::vector<View> input_views_;
   std::vector<bool> input_reusable_;
-  const std::shared_ptr<const Units> shared_units_;
-  const Units& units_;
+  Units units_;
   std::vector<int> order_, position_, last_use_;
   std::vector<std::optional<Destination>> destinations_;
   std::vector<std::optional<View>> storage_;

@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "stowage/base/inside.h"
@@ -18,6 +19,8 @@
 namespace stow {
 
 enum class StreamTiming : uint8_t;  // runtime/streams.h
+struct DeviceDescription;           // runtime/null/device_description.h
+using DeviceDescriptionPtr = std::shared_ptr<const DeviceDescription>;  ///< Null: not known.
 
 /// A kernel of a schedule, ready to run on a target. At most one thread at a time runs it.
 class BoundKernel {
@@ -88,13 +91,17 @@ namespace runtime {
 /// Immutable; shared by devices and programs.
 class Target {
  public:
-  explicit Target(int threads) : threads_(threads) {}
+  explicit Target(int threads, DeviceDescriptionPtr description = nullptr)
+      : threads_(threads), description_(std::move(description)) {}
   virtual ~Target() = default;
 
   /// The kind of device, "cpu".
   virtual std::string_view name() const = 0;
   /// Threads that a kernel is split among; at least 1.
   int threads() const { return threads_; }
+  /// The device that plans are made for: a plan is the one whose simulated step on it is the shortest. Null:
+  /// not known; plans then go by several devices (session/overlap.h). It changes no result of a program.
+  const DeviceDescriptionPtr& description() const { return description_; }
   /// A cache key, "cpu/2": targets with equal keys run each other's programs.
   std::string key() const { return fmt::format("{}/{}", name(), threads_); }
   /// Alignment in bytes of every buffer, slot and scratch: a power of two, 64 to 4096.
@@ -132,6 +139,7 @@ class Target {
 
  private:
   int threads_;
+  DeviceDescriptionPtr description_;
 };
 using TargetPtr = std::shared_ptr<const Target>;  ///< Immutable.
 
@@ -141,8 +149,9 @@ using TargetPtr = std::shared_ptr<const Target>;  ///< Immutable.
 ir::KernelTarget kernel_target(const Target& target);
 
 /// The CPU with this many threads (0: one for each core). The first call reads STOW_ISA from the
-/// environment. Errors: TraceError if STOW_ISA names no known instruction set.
-TargetPtr cpu_target(int threads);
+/// environment. Plans are made for the device `description`. Errors: TraceError if STOW_ISA names no known
+/// instruction set.
+TargetPtr cpu_target(int threads, DeviceDescriptionPtr description = nullptr);
 /// The instruction set that the CPU's kernels use, and what limits them to it: "AVX2
 /// (STOW_ISA=avx2)".
 std::string cpu_instruction_set();

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "stowage/passes/transfers.h"
+#include "stowage/runtime/null/built_in_devices.h"
 #include "stowage/runtime/null/simulate.h"
 
 namespace stow {
@@ -44,30 +45,22 @@ int less(int ahead) {
   return below;
 }
 
-// devices/h200.toml in round figures.
-DeviceDescription nominal_device() {
-  DeviceDescription d;
-  d.compute.f32_flops = 4e14;
-  d.compute.bf16_flops = 8e14;
-  d.compute.f64_flops = 5e13;
-  d.compute.attention_achievable = 0.75;
-  d.compute.vector_flops = 3e13;
-  d.compute.special_flops = 4e12;
-  d.compute.launch_s = 3e-6;
-  d.memory.bandwidth = 4e12;
-  d.link.to_device = d.link.to_host = 55e9;
-  d.link.latency_s = 5e-6;
-  d.disk.read = 6.5e9;
-  d.disk.write = 4e9;
-  d.disk.latency_s = 80e-6;
-  d.network = {{8, 360e9, 3e-6}, {int64_t{1} << 40, 46e9, 1e-5}};
-  return d;
+// An accelerator of today, for where nobody said which.
+const DeviceDescription& usual_device() {
+  static const DeviceDescription device = [] {
+    for (const BuiltInDevice& d : built_in_devices())
+      if (d.name == "h200") return *parse_device_description(d.toml, "h200.toml");
+    STOW_CHECK(false, "devices/h200.toml is part of the program");
+  }();
+  return device;
 }
 
-// It, and it with links and networks that take half, as much as and twice the time of a schedule's
-// computation; the first alone where nothing is computed or moved.
-std::vector<DeviceDescription> nominal_devices(const Schedule& schedule) {
-  std::vector<DeviceDescription> devices = {nominal_device()};
+// The devices that steps of a schedule are judged by: the one that is known, or the usual one, and that with
+// links and networks that take half, as much as and twice the time of the schedule's computation; the first
+// alone where nothing is computed or moved.
+std::vector<DeviceDescription> devices_for(const Schedule& schedule, const DeviceDescriptionPtr& known) {
+  if (known) return {*known};
+  std::vector<DeviceDescription> devices = {usual_device()};
   const Simulation s = simulate(schedule, devices[0]);
   const double link =
       std::max(s.stream(StreamKind::kCopyIn).busy_s, s.stream(StreamKind::kCopyOut).busy_s);
@@ -137,10 +130,11 @@ class RangeMaximum {
 
 class Chooser {
  public:
-  Chooser(const Schedule& schedule, size_t n_moves, int most, const OverlapLimits& bounds)
+  Chooser(const Schedule& schedule, size_t n_moves, int most, const DeviceDescriptionPtr& device,
+          const OverlapLimits& bounds)
       : trials_(schedule),
         bounds_(bounds),
-        devices_(nominal_devices(schedule)),
+        devices_(devices_for(schedule, device)),
         most_(most),
         ahead_(n_moves) {
     const PeakBound bound = peak_bound(schedule);
@@ -460,9 +454,10 @@ Device::Capacities between(const Device::Capacities& a, const Device::Capacities
 // `gave_up`: no layout of as many as may be tried was within them.
 std::optional<Fit> best_fit(const Schedule& schedule, int ahead, const Device::Capacities& limits,
                             const MemoryAnalysis& plain, size_t max_choices,
-                            const std::function<Schedule()>& apart, int threads,
-                            const OverlapLimits& bounds, const IsWorthIt& is_worth_it, bool& gave_up) {
-  Chooser chooser(schedule, count_moves(schedule), ahead, bounds);
+                            const DeviceDescriptionPtr& device, const std::function<Schedule()>& apart,
+                            int threads, const OverlapLimits& bounds, const IsWorthIt& is_worth_it,
+                            bool& gave_up) {
+  Chooser chooser(schedule, count_moves(schedule), ahead, device, bounds);
   std::optional<Fit> best, best_apart;
   // The search with iterations apart, beside the rest of this one where threads allow; and how slow
   // what it began for was.
@@ -539,7 +534,7 @@ std::optional<Fit> best_fit(const Schedule& schedule, int ahead, const Device::C
         slowness_here = choices[c].slowness;
         search_apart = std::async(threads > 1 ? std::launch::async : std::launch::deferred, [&] {
           bool gave_up_apart = false;
-          return best_fit(apart(), ahead, limits, plain, 1, {}, 1, bounds, {}, gave_up_apart);
+          return best_fit(apart(), ahead, limits, plain, 1, device, {}, 1, bounds, {}, gave_up_apart);
         });
         if (apart_is_enough(threads <= 1)) return best_apart;
       }
@@ -567,12 +562,12 @@ std::optional<Fit> best_fit(const Schedule& schedule, int ahead, const Device::C
 
 }  // namespace
 
-bool hides_well(const Schedule& schedule) {
-  return slowness(schedule, nominal_devices(schedule)) <= kWellHidden;
+bool hides_well(const Schedule& schedule, const DeviceDescriptionPtr& device) {
+  return slowness(schedule, devices_for(schedule, device)) <= kWellHidden;
 }
 
 double time_beside(const Schedule& schedule, const Schedule& other) {
-  const std::vector<DeviceDescription> devices = nominal_devices(other);
+  const std::vector<DeviceDescription> devices = devices_for(other, nullptr);
   double sum = 0;
   for (const DeviceDescription& d : devices) {
     const double step_s = simulate(other, d).step_s;
@@ -581,7 +576,8 @@ double time_beside(const Schedule& schedule, const Schedule& other) {
   return sum / static_cast<double>(devices.size());
 }
 
-StepTimes::StepTimes(const Schedule& reference) : devices_(nominal_devices(reference)) {
+StepTimes::StepTimes(const Schedule& reference, const DeviceDescriptionPtr& device)
+    : devices_(devices_for(reference, device)) {
   for (const DeviceDescription& d : devices_) bounds_s_.push_back(simulate(reference, d).bound_s);
 }
 
@@ -599,16 +595,17 @@ double StepTimes::bound(const Schedule& schedule) const {
   return sum / static_cast<double>(devices_.size());
 }
 
-Schedule with_few_ahead(const Schedule& schedule, const Device::Capacities& capacities) {
+Schedule with_few_ahead(const Schedule& schedule, const Device::Capacities& capacities,
+                        const DeviceDescriptionPtr& device) {
   const size_t n_moves = count_moves(schedule);
   if (n_moves == 0) return schedule;
   const OverlapLimits bounds;
-  Chooser chooser(schedule, n_moves, kFewAhead, bounds);
+  Chooser chooser(schedule, n_moves, kFewAhead, device, bounds);
   return chooser.schedule(chooser.choose(capacities)[0]);
 }
 
 Planned overlap(Planned planned, int ahead, const Device::Capacities& capacities,
-                const std::function<Schedule()>& apart, int threads,
+                const DeviceDescriptionPtr& device, const std::function<Schedule()>& apart, int threads,
                 const OverlapLimits& bounds, const IsWorthIt& is_worth_it) {
   if (ahead <= 0 || count_moves(planned.schedule) == 0) return planned;
   const MemoryAnalysis& plain = planned.plan.analysis;
@@ -619,8 +616,8 @@ Planned overlap(Planned planned, int ahead, const Device::Capacities& capacities
     if (limits[kind] >= Device::unlimited_bytes() && kind == 0) limits[kind] = total;
   }
   bool gave_up = false;
-  std::optional<Fit> best = best_fit(planned.schedule, ahead, limits, plain, kMaxChoices, apart, threads,
-                                     bounds, is_worth_it, gave_up);
+  std::optional<Fit> best = best_fit(planned.schedule, ahead, limits, plain, kMaxChoices, device, apart,
+                                     threads, bounds, is_worth_it, gave_up);
   if (best) return std::move(best->planned);
   if (gave_up)
     planned.plan.analysis.limits.push_back(fmt::format(

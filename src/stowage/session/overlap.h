@@ -7,24 +7,24 @@
 
 #include "stowage/base/inside.h"
 #include "stowage/runtime/null/device_description.h"
+#include "stowage/runtime/target.h"
 #include "stowage/session/layout.h"
 
 namespace stow {
 
-/// True if a step hardly takes longer than its busiest stream. The ratio is a mean over several
-/// targets, since the target is not known: an accelerator of today with its link and network, and
-/// ones whose links and networks move what the schedule moves in half, once and twice the time of
-/// its computation.
-bool hides_well(const Schedule& schedule);
+/// True if a step hardly takes longer than its busiest stream on `device`; where that is null, as a mean over
+/// several devices: an H200 (devices/h200.toml), and ones whose links and networks move what the schedule
+/// moves in half, once and twice the time of its computation.
+bool hides_well(const Schedule& schedule, const DeviceDescriptionPtr& device = nullptr);
 
-/// How much longer a step takes than one of another schedule, the mean over those of that one.
+/// How much longer a step takes than one of another schedule, where no device is known.
 double time_beside(const Schedule& schedule, const Schedule& other);
 
 /// How long steps take, on the devices of `hides_well` for one reference schedule: figures of
 /// schedules of the same program that can be compared.
 class StepTimes {
  public:
-  explicit StepTimes(const Schedule& reference);
+  explicit StepTimes(const Schedule& reference, const DeviceDescriptionPtr& device = nullptr);
   double step(const Schedule& schedule) const;   ///< Over the reference's busiest stream, the mean.
   double bound(const Schedule& schedule) const;  ///< No less, whatever its moves run beside.
 
@@ -48,13 +48,14 @@ struct OverlapLimits {
 
 /// The same with moves a few ahead, as far as its largest live sums stay within the capacities; no layout was
 /// made of it. Its step time is an upper bound, or nearly, of that after overlap() has searched.
-Schedule with_few_ahead(const Schedule& schedule, const Device::Capacities& capacities);
+Schedule with_few_ahead(const Schedule& schedule, const Device::Capacities& capacities,
+                        const DeviceDescriptionPtr& device = nullptr);
 
 /// True if a plan with this schedule is worth the search for its layout.
 using IsWorthIt = std::function<bool(const Schedule&)>;
 
 /// The same program with up to `ahead` moves of each stream under way at a time, or fewer where
-/// that is nominally faster. Its totals stay within the capacities; where the device has no limit,
+/// that is faster on `device`. Its totals stay within the capacities; where the device has no limit,
 /// within the plan's own total there. A plan over a capacity is returned as it is. `apart` makes
 /// the schedule whose loops have each iteration laid out by itself, for where what crosses
 /// iterations leaves gaps; empty where there is none; it may be called by another thread, if there
@@ -62,6 +63,7 @@ using IsWorthIt = std::function<bool(const Schedule&)>;
 /// schedules that are chosen: layouts that are tried after them take nearly the same time. A bound that took
 /// effect is a sentence in the plan's `limits`.
 Planned overlap(Planned planned, int ahead, const Device::Capacities& capacities,
+                const DeviceDescriptionPtr& device = nullptr,
                 const std::function<Schedule()>& apart = {}, int threads = 1,
                 const OverlapLimits& bounds = {}, const IsWorthIt& is_worth_it = {});
 

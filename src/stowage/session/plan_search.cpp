@@ -120,6 +120,7 @@ class PlanSearch {
       : options_(options),
         capacities_(options.capacities),
         threads_(target.threads()),
+        device_(target.description()),
         limits_(limits) {
     plain_.graph = graph;
     lowering_ = lowering_options(options, target);
@@ -166,7 +167,7 @@ class PlanSearch {
   }
   // True if there is nothing to win by other moves.
   bool is_well_hidden() const {
-    return !best_ || !may_hide(*best_) || hides_well(best_->found.planned.schedule);
+    return !best_ || !may_hide(*best_) || hides_well(best_->found.planned.schedule, device_);
   }
   bool is_better(const Scored& a, const Scored& b) const {
     if (a.shortfall != b.shortfall) return a.shortfall < b.shortfall;
@@ -318,7 +319,7 @@ class PlanSearch {
       is_worth_it = [&, most_time](const Schedule& schedule) {
         return times_->step(schedule) <= kFirstChoice * most_time;
       };
-    return overlap(std::move(planned), options_.transfers_ahead, capacities_, apart, threads_,
+    return overlap(std::move(planned), options_.transfers_ahead, capacities_, device_, apart, threads_,
                    limits_.overlap, is_worth_it);
   }
 
@@ -329,7 +330,7 @@ class PlanSearch {
     s.bytes = planned.plan.analysis.device().total_bytes;
     s.moved = moved_by(planned.schedule.instructions, planned.schedule.buffers);
     if (!may_hide(s)) return s;
-    if (!times_) times_.emplace(planned.schedule);
+    if (!times_) times_.emplace(planned.schedule, device_);
     s.time = times_->step(planned.schedule);
     return s;
   }
@@ -389,6 +390,7 @@ class PlanSearch {
   const CompileOptions& options_;
   const Device::Capacities& capacities_;
   const int threads_;
+  const DeviceDescriptionPtr device_;
   const PlanSearchLimits& limits_;
   std::vector<std::string> reports_;  // of bounds that took effect
   LowerOptions lowering_;

@@ -9,6 +9,7 @@
 #include "stowage/base/in_order.h"
 #include "stowage/base/progress.h"
 #include "stowage/runtime/null/collective_time.h"
+#include "stowage/runtime/target.h"
 #include "stowage/session/planning_scope.h"
 #include "stowage/train/fastest.h"
 #include "stowage/train/fit.h"
@@ -165,20 +166,20 @@ JobPlan with_moves_ahead(const Job& job, JobPlan plan, const Budgets& budgets) {
   return over_budgets(job.config(), ahead, budgets).empty() ? std::move(ahead) : std::move(plan);
 }
 
-std::optional<DeviceDescription> device_to_choose_by(const TrainConfig& config,
-                                                     const std::optional<DeviceDescription>& device,
-                                                     bool is_named) {
-  return is_named || config.mesh.size() == 1 ? device : std::nullopt;
+DeviceDescriptionPtr device_to_plan_for(const TrainConfig& config,
+                                        const std::optional<DeviceDescription>& device, bool is_named) {
+  if (!device || !(is_named || config.mesh.size() == 1)) return nullptr;
+  return std::make_shared<const DeviceDescription>(*device);
 }
 
-Choice choose_plan(const Job& job, const Budgets& budgets,
-                   const std::optional<DeviceDescription>& device) {
+Choice choose_plan(const Job& job, const Budgets& budgets) {
   const ProgressScope progress("planning the job");
   const PlanningScope planning;
   const auto start = std::chrono::steady_clock::now();
   Choice choice;
+  const DeviceDescriptionPtr& device = job.target()->description();
   if (device && job.config().memory.policy == "auto" && check_network(*device, job.mesh()))
-    choice = find_fastest(job, budgets, *device);
+    choice = find_fastest(job, budgets, device);
   if (!choice.plan) {
     choice = find_fit(job, budgets, planned_under(job, budgets, std::move(choice.candidates)));
     if (!choice.plan) return choice;

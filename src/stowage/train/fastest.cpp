@@ -71,11 +71,12 @@ Placement work_of(Placement p) {
 
 class FastestSearch {
  public:
-  FastestSearch(const Job& job, const Budgets& budgets, const DeviceDescription& device)
+  FastestSearch(const Job& job, const Budgets& budgets, const DeviceDescriptionPtr& device)
       : job_(job),
         config_(job.config()),
         budgets_(budgets),
-        device_(device),
+        known_(device),
+        device_(*device),
         ladder_(placement_ladder(config_, job.model().sizes())),
         too_much_(config_, budgets) {
     find_works();
@@ -204,7 +205,7 @@ class FastestSearch {
     Device::Capacities capacities;
     for (size_t kind = 0; kind < capacities.size(); ++kind)
       capacities[kind] = budgets_[kind].value_or(Device::unlimited_bytes());
-    return simulate(with_few_ahead(plan.programs.step->schedule(), capacities), device_).step_s;
+    return simulate(with_few_ahead(plan.programs.step->schedule(), capacities, known_), device_).step_s;
   }
 
   // True if the state that lies on the device leaves room there for anything else.
@@ -252,7 +253,8 @@ class FastestSearch {
   const Job& job_;
   const TrainConfig& config_;
   const Budgets& budgets_;
-  const DeviceDescription& device_;
+  const DeviceDescriptionPtr known_;
+  const DeviceDescription& device_;  // *known_
   const std::vector<Placement> ladder_;
   TooMuch too_much_;
   std::vector<Work> works_;
@@ -281,7 +283,7 @@ double least_step_s(const Job& job, const JobPlan& base, const Placement& placem
   return longest;
 }
 
-Choice find_fastest(const Job& job, const Budgets& budgets, const DeviceDescription& device) {
+Choice find_fastest(const Job& job, const Budgets& budgets, const DeviceDescriptionPtr& device) {
   return FastestSearch(job, budgets, device).run();
 }
 

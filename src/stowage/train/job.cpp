@@ -97,8 +97,8 @@ int Job::threads() const {
   return target_->threads();
 }
 
-Job::Job(const TrainConfig& config, int threads, ModelFactory factory)
-    : Job(config, cpu_target(threads), std::move(factory)) {}
+Job::Job(const TrainConfig& config, int threads, ModelFactory factory, DeviceDescriptionPtr device)
+    : Job(config, cpu_target(threads, std::move(device)), std::move(factory)) {}
 
 Job::Job(const TrainConfig& config, TargetPtr target, ModelFactory factory,
          const LeafShardings& lies)

@@ -98,8 +98,9 @@ class Job {
   /// Errors: TraceError where the model cannot be built.
   Job(const TrainConfig& config, TargetPtr target, ModelFactory factory = decoder_model,
       const LeafShardings& lies = {});
-  /// The same for the CPU with so many threads.
-  explicit Job(const TrainConfig& config, int threads, ModelFactory factory = decoder_model);
+  /// The same for the CPU with so many threads; plans are made for `device`.
+  explicit Job(const TrainConfig& config, int threads, ModelFactory factory = decoder_model,
+               DeviceDescriptionPtr device = nullptr);
   ~Job();
   Job(Job&&) noexcept;
 
@@ -177,15 +178,14 @@ struct Choice {
 /// The cheapest placement that fits, or the one asked for; what is elsewhere moves by itself, not
 /// ahead.
 Choice find_fit(const Job& job, const Budgets& budgets);
-/// The device that choose_plan() is to go by. Processes that train together must choose alike, and may stand on
-/// machines that were calibrated apart: over a mesh a device counts that was named, and no other.
-std::optional<DeviceDescription> device_to_choose_by(const TrainConfig& config,
-                                                     const std::optional<DeviceDescription>& device,
-                                                     bool is_named);
-/// The plan that runs, with moves ahead where these fit too. If `memory.policy` is "auto" and a device is known,
-/// the placement whose step is the shortest on it (find_fastest); else that of find_fit().
-Choice choose_plan(const Job& job, const Budgets& budgets,
-                   const std::optional<DeviceDescription>& device = {});
+/// The device that plans of a configuration are to be made for, for the job's target. Processes that train
+/// together must plan alike, and may stand on machines that were calibrated apart: over a mesh a device counts
+/// that was named, and no other.
+DeviceDescriptionPtr device_to_plan_for(const TrainConfig& config,
+                                        const std::optional<DeviceDescription>& device, bool is_named);
+/// The plan that runs, with moves ahead where these fit too. If `memory.policy` is "auto" and the job's target
+/// has a description, the placement whose step is the shortest on it (find_fastest); else that of find_fit().
+Choice choose_plan(const Job& job, const Budgets& budgets);
 
 /// A change that would lower the peak, planned.
 struct Remedy {

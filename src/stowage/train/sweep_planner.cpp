@@ -43,21 +43,6 @@ std::vector<Placement> lean_placements(const Job& job) {
   return lean;
 }
 
-// The job of a point. Errors are those of the configuration and of the trace.
-template <typename Use>
-auto with_job(const ConfigSources& sources, const SweepPoint& point, int threads, const Use& use)
-    -> decltype(use(std::declval<const Job&>())) {
-  Result<TrainConfig> config = config_of(sources, point);
-  if (!config) return config.failure();
-  const Result<ModelFactory> factory = model_factory(*config);
-  if (!factory) return factory.failure();
-  try {
-    return use(Job(*config, threads, *factory));
-  } catch (const TraceError& error) {
-    return fail("{}", error.what());
-  }
-}
-
 void note_whole(const Replication& replication, SweepPlan& plan) {
   plan.whole = replication_lines(replication);
   plan.whole_values = to_json(replication);
@@ -87,11 +72,26 @@ Result<TrainConfig> config_of(const ConfigSources& sources, const SweepPoint& po
   return config;
 }
 
+template <typename Use>
+auto JobPlanner::with_job(const SweepPoint& point, const Use& use) const
+    -> decltype(use(std::declval<const Job&>())) {
+  Result<TrainConfig> config = config_of(sources_, point);
+  if (!config) return config.failure();
+  const Result<ModelFactory> factory = model_factory(*config);
+  if (!factory) return factory.failure();
+  try {
+    return use(Job(*config, threads_of_(point.mesh.size()), *factory,
+                   device_to_plan_for(*config, device_, is_named_)));
+  } catch (const TraceError& error) {
+    return fail("{}", error.what());
+  }
+}
+
 Result<SweepPlan> JobPlanner::plan(const SweepPoint& point) const {
-  return with_job(sources_, point, threads_of_(point.mesh.size()), [&](const Job& job) -> Result<SweepPlan> {
+  return with_job(point, [&](const Job& job) -> Result<SweepPlan> {
     const TrainConfig& config = job.config();
     const Budgets budgets = budgets_of(config, config.memory.device);
-    const Choice choice = choose_plan(job, budgets, device_to_choose_by(config, device_, is_named_));
+    const Choice choice = choose_plan(job, budgets);
     SweepPlan plan;
     plan.tokens = config.data.batch * config.data.seq * config.data.accumulate;
     plan.fits = choice.plan.has_value();
@@ -120,7 +120,7 @@ Result<SweepPlan> JobPlanner::plan(const SweepPoint& point) const {
 }
 
 Result<LeastNeed> JobPlanner::least_need(const SweepPoint& point) const {
-  return with_job(sources_, point, threads_of_(point.mesh.size()), [&](const Job& job) -> Result<LeastNeed> {
+  return with_job(point, [&](const Job& job) -> Result<LeastNeed> {
     const TrainConfig& config = job.config();
     const Budgets budgets = budgets_of(config, config.memory.device);
     std::vector<Placement> placements = lean_placements(job);

@@ -25,7 +25,7 @@ class JobPlanner : public SweepPlanner {
  public:
   /// `threads_of(n)`: threads of each of n devices. `device`: what steps are simulated on; none: without times, as where its
   /// network does not connect the mesh. `budget_bytes`: what `sources` say of the device's memory. `is_named`:
-  /// whether somebody named the device (device_to_choose_by).
+  /// whether somebody named the device (device_to_plan_for).
   JobPlanner(ConfigSources sources, std::optional<DeviceDescription> device,
              std::optional<int64_t> budget_bytes, std::function<int(int64_t)> threads_of,
              bool is_named = true)
@@ -42,6 +42,11 @@ class JobPlanner : public SweepPlanner {
   std::optional<int64_t> budget_bytes() const override { return budget_bytes_; }
 
  private:
+  // use() of the job of a point. Errors are those of the configuration and of the trace.
+  template <typename Use>
+  auto with_job(const SweepPoint& point, const Use& use) const
+      -> decltype(use(std::declval<const Job&>()));
+
   ConfigSources sources_;
   std::optional<DeviceDescription> device_;
   std::optional<int64_t> budget_bytes_;

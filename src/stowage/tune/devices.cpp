@@ -8,8 +8,8 @@
 #include "stowage/base/nearest.h"
 #include "stowage/base/text_file.h"
 #include "stowage/io/files.h"
+#include "stowage/runtime/null/built_in_devices.h"
 #include "stowage/runtime/target.h"
-#include "stowage/tune/built_in_devices.h"
 
 namespace stow {
 namespace {

@@ -1,6 +1,8 @@
 // Orders that are kept are those that would be found anew.
 #include <gtest/gtest.h>
 
+#include <thread>
+
 #include "stowage/base/inside.h"
 #include "stowage/ir/schedule_printer.h"
 #include "stowage/passes/kept_orders.h"
@@ -34,15 +36,28 @@ TEST(KeptOrders, AreThoseThatWouldBeFound) {
                                      two_products(64, 2, 128, 60), two_products(64, 60, 128, 2)};
   for (const OrderStrategy order :
        {OrderStrategy::kProgram, OrderStrategy::kGreedy, OrderStrategy::kBeam}) {
+    const size_t kept = order == OrderStrategy::kProgram ? 0 : 1;  // that order takes no search
     std::vector<std::string> anew;
     for (const Graph& graph : graphs) anew.push_back(lowered(graph, order));
     const KeptOrders outer;
     for (size_t g = 0; g < graphs.size(); ++g) EXPECT_EQ(lowered(graphs[g], order), anew[g]) << g;
+    EXPECT_EQ(KeptOrders::n_reused(), kept) << "the last graph is the first";
     {
       const KeptOrders inner;
       EXPECT_EQ(lowered(graphs[1], order), anew[1]);
+      EXPECT_EQ(KeptOrders::n_reused(), 2 * kept);
     }
-    EXPECT_EQ(lowered(graphs[0], order), anew[0]);
+    std::thread([&] { EXPECT_EQ(lowered(graphs[0], order), anew[0]); }).join();
+    EXPECT_EQ(KeptOrders::n_reused(), 3 * kept);
+  }
+}
+
+TEST(KeptOrders, AreDroppedWithTheLastScope) {
+  const Graph graph = two_products(64, 60, 128, 2);
+  for (int time = 0; time < 2; ++time) {
+    const KeptOrders scope;
+    lowered(graph, OrderStrategy::kGreedy);
+    EXPECT_EQ(KeptOrders::n_reused(), 0u);
   }
 }
 

@@ -1,11 +1,13 @@
-// What a search for moves ahead may be told to leave alone.
+// What a search for moves ahead leaves alone, and which device it goes by.
 #include <gtest/gtest.h>
 
 #include "stowage/base/inside.h"
 #include "stowage/ir/schedule_printer.h"
 #include "stowage/ir/schedule_walk.h"
+#include "stowage/runtime/null/simulate.h"
 #include "stowage/session/overlap.h"
 #include "stowage/stowage.h"
+#include "stowage/tune/devices.h"
 #include "tests/support/realized.h"
 
 namespace stow {
@@ -42,7 +44,7 @@ TEST(Overlap, LeavesAPlanThatIsNotWorthIt) {
   capacities[0] = 2 * plain.plan.analysis.device().total_bytes;
   int n_asked = 0;
   const auto overlapped = [&](bool is_worth_it) {
-    return overlap(plain, 8, capacities, {}, 1, {}, [&, is_worth_it](const Schedule& schedule) {
+    return overlap(plain, 8, capacities, nullptr, {}, 1, {}, [&, is_worth_it](const Schedule& schedule) {
       EXPECT_TRUE(has_moves_ahead(schedule));
       ++n_asked;
       return is_worth_it;
@@ -51,6 +53,28 @@ TEST(Overlap, LeavesAPlanThatIsNotWorthIt) {
   EXPECT_EQ(print(overlapped(false).schedule), print(plain.schedule));
   EXPECT_GE(n_asked, 1);
   EXPECT_TRUE(has_moves_ahead(overlapped(true).schedule));
+}
+
+// What is chosen for a device is as fast there as what is chosen for several.
+TEST(Overlap, IsForTheDeviceThatIsKnown) {
+  const Planned plain = plain_plan();
+  Device::Capacities capacities;
+  capacities.fill(Device::unlimited_bytes());
+  for (const char* name : {"h200", "rtx4080-laptop"})
+    for (const double slower : {1.0, 100.0})
+      for (const int percent : {105, 150}) {
+        DeviceDescription d = *load_device_description(name);
+        d.link.to_device = d.link.to_host /= slower;
+        const auto known = std::make_shared<const DeviceDescription>(d);
+        capacities[0] = plain.plan.analysis.device().total_bytes * percent / 100;
+        const auto step_s = [&](const DeviceDescriptionPtr& device) {
+          return simulate(overlap(plain, 8, capacities, device).schedule, d).step_s;
+        };
+        EXPECT_LE(step_s(known), 1.001 * step_s(nullptr)) << name << " " << slower << " " << percent;
+        EXPECT_LT(step_s(known), simulate(plain.schedule, d).step_s);
+        EXPECT_EQ(hides_well(plain.schedule, known),
+                  simulate(plain.schedule, d).step_s <= 1.03 * simulate(plain.schedule, d).bound_s);
+      }
 }
 
 }  // namespace

@@ -41,9 +41,10 @@ class CpuTarget final : public Target {
 
 }  // namespace
 
-TargetPtr cpu_target(int threads) {
+TargetPtr cpu_target(int threads, DeviceDescriptionPtr description) {
   cpu::obey_environment();
-  return std::make_shared<const CpuTarget>(threads > 0 ? threads : omp_get_max_threads());
+  return std::make_shared<const CpuTarget>(threads > 0 ? threads : omp_get_max_threads(),
+                                           std::move(description));
 }
 
 std::string cpu_instruction_set() {

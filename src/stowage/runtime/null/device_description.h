@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -57,6 +58,8 @@ struct DeviceDescription {
   };
   std::vector<Network> network;  ///< Empty: the devices are not connected.
 };
+
+using DeviceDescriptionPtr = std::shared_ptr<const DeviceDescription>;  ///< Null: not known.
 
 /// Reads a description. `path` is for the errors, which are one line that begins with it and the
 /// number of the line: syntax, an unknown key (with the nearest known one), a value of the wrong
