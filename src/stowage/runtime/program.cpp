@@ -2,14 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <cassert>
 #include <cstring>
 #include <ctime>
 #include <deque>
-#include <numeric>
 #include <utility>
 
-#include "stowage/ir/schedule_walk.h"
 #include "stowage/runtime/arena_guard.h"
 #include "stowage/runtime/streams.h"
 
@@ -28,11 +25,6 @@ struct Program::Frame {
 };
 
 namespace {
-
-// Whether the place depends on the slot or on the iteration.
-bool has_places(const Buffer& buffer) {
-  return buffer.apart || !buffer.each.empty();
-}
 
 // While it lives, a checking build lets nobody touch the arenas, but for what a kernel is shown.
 class HiddenArenas {
@@ -77,115 +69,6 @@ void Program::find_deaths() {
             {schedule_.buffers[b].kind,
              plan_.offsets[b][static_cast<size_t>(lifetimes.slot(e))] + rect.offset, rect.size});
   }
-}
-
-Program::Operand Program::bind_operand(const View& view) const {
-  const Buffer& buffer = schedule_.buffers[view.buffer.index()];
-  Operand operand{view.buffer.index(), view.offset_bytes, view.terms};
-  if (has_places(buffer)) operand.places = &buffer;
-  operand.in_arena = buffer.role != BufferRole::kInput && !buffer.separate;
-  operand.high_bytes = view.elems() > 0 ? dtype_bytes(view.dtype) : 0;
-  for (size_t d = 0; d < view.dims.size() && view.elems() > 0; ++d) {
-    const int64_t reach = (view.dims[d] - 1) * view.strides[d] * dtype_bytes(view.dtype);
-    (reach < 0 ? operand.low_bytes : operand.high_bytes) += reach;
-  }
-  return operand;
-}
-
-Program::MovingOperand Program::moving_operand(const Step& step, size_t k, LoopId innermost) const {
-  constexpr int64_t kMostDeltas = 8;
-  const Operand& operand = step.operands[k];
-  MovingOperand moving{k, {}};
-  int64_t period = 1;
-  for (const LoopTerm& term : operand.terms) {
-    if (term.loop != innermost || term.modulo == 0) continue;
-    if (term.start < 0 || term.step < 0) return moving;
-    period = std::lcm(period, std::min(term.modulo, kMostDeltas + 1));
-  }
-  if (operand.places || period > kMostDeltas) return moving;
-  moving.deltas.assign(static_cast<size_t>(period), 0);
-  for (const LoopTerm& term : operand.terms)
-    for (int64_t i = 0; i < period && term.loop == innermost; ++i)
-      moving.deltas[static_cast<size_t>(i)] += term.bytes_at(i + period) - term.bytes_at(i + period - 1);
-  return moving;
-}
-
-Program::Step Program::bind_kernel(const Kernel& kernel, LoopId innermost) {
-  Step step;
-  step.source = &kernel;
-  if (exchanges_data(kernel)) step.stream = StreamKind::kCollective;
-  if (kernel.phase != MovePhase::kWhole) {
-    step.phase = kernel.phase;
-    step.stream = stream_of(kernel, schedule_.buffers);
-    step.transfer = static_cast<size_t>(kernel.transfer);
-    n_transfers_ = std::max(n_transfers_, step.transfer + 1);
-  }
-  step.n_inputs = kernel.inputs.size();
-  step.n_outputs = kernel.outputs.size();
-  for (const auto* views : {&kernel.inputs, &kernel.outputs})
-    for (const View& view : *views) step.operands.push_back(bind_operand(view));
-  step.has_scratch = kernel.scratch.valid();
-  if (step.has_scratch) {
-    step.scratch_bytes = kernel.scratch_bytes;
-    View scratch{kernel.scratch, DType::kU8};
-    scratch.dims = {kernel.scratch_bytes};
-    scratch.strides = {1};
-    step.operands.push_back(bind_operand(scratch));
-  }
-  if (kernel.op == OpKind::kDevicePut) {
-    step.move = std::make_unique<MoveShape>(MoveShape{kernel.inputs[0].dtype, kernel.inputs[0].dims,
-                                                      kernel.inputs[0].strides,
-                                                      kernel.outputs[0].strides});
-    return step;
-  }
-  if (comm::is_collective(kernel)) {
-    step.collective = std::make_unique<comm::BoundCollective>(kernel);
-  } else {
-    // The views, which scratch depends on, are those that it was planned for.
-    assert(target_->scratch_bytes(kernel) <= kernel.scratch_bytes);
-    step.kernel = target_->bind(kernel);
-  }
-  step.runs_here = step.kernel && !target_->submits_kernels();
-  step.first_address = n_addresses_;
-  n_addresses_ += step.operands.size();
-  for (size_t k = 0; k < step.operands.size() && innermost.valid(); ++k) {
-    const Operand& operand = step.operands[k];
-    const bool has_term =
-        std::any_of(operand.terms.begin(), operand.terms.end(),
-                    [&](const LoopTerm& term) { return term.loop == innermost; });
-    if (has_term || operand.places) step.moving.push_back(moving_operand(step, k, innermost));
-  }
-  return step;
-}
-
-std::vector<Program::Step> Program::bind(const std::vector<Instruction>& body, LoopId innermost) {
-  std::vector<Step> steps;
-  for (const Instruction& instruction : body) {
-    Step step;
-    if (const Kernel* kernel = instruction.kernel()) {
-      step = bind_kernel(*kernel, innermost);
-    } else if (const Loop* loop = instruction.loop()) {
-      const bool open = loop->trip_count == Loop::kOpen;
-      step.kind = open ? StepKind::kOpenLoop : StepKind::kLoop;
-      step.loop = loop->id;
-      step.trip_count = loop->trip_count;
-      step.parts.push_back(bind(loop->body, loop->id));
-      if (open) {
-        step.parts.push_back(bind(loop->condition, loop->id));
-        step.operands.push_back(bind_operand(loop->predicate));
-      }
-    } else {
-      const Branch& branch = *instruction.branch();
-      step.kind = StepKind::kBranch;
-      step.is_bool_index = branch.index.dtype == DType::kBool;
-      step.operands.push_back(bind_operand(branch.index));
-      for (const auto& alternative : branch.alternatives)
-        step.parts.push_back(bind(alternative, LoopId()));
-    }
-    step.guard = instruction.guard;
-    steps.push_back(std::move(step));
-  }
-  return steps;
 }
 
 Place Program::locate(const Operand& operand, const Frame& frame) const {
@@ -388,6 +271,34 @@ void Program::finish_move(const Step& step, Frame& frame) const {
   frame.streams->stream(step.stream).wait(ticket);
 }
 
+// Locates the operands of a loop or a branch, and of all in it, in the first iteration.
+void Program::set_to_begin(const Step& step, Frame& frame) const {
+  if (step.loop.valid()) frame.iterations[step.loop.index()] = 0;
+  std::byte** const at = frame.addresses.data() + step.first_address;
+  for (size_t k = 0; k < step.operands.size(); ++k) at[k] = locate(step.operands[k], frame).memory;
+  for (const TurningOperand& turning : step.turning) {
+    int64_t& iteration = frame.iterations[turning.loop.index()];
+    const int64_t before = iteration;  // the loop may be one around
+    for (size_t i = 1; i < turning.period; ++i) {
+      iteration = static_cast<int64_t>(i);
+      frame.addresses[turning.first_other + i - 1] =
+          locate(step.operands[turning.operand], frame).memory;
+    }
+    iteration = before;
+  }
+  for (const std::vector<Step>& part : step.parts)
+    for (const Step& inner : part) set_to_begin(inner, frame);
+}
+
+// Observers and checking builds look at every kernel.
+bool Program::run_whole(const Step& step, Frame& frame) const {
+  if (!step.whole || frame.observer || kPoisonsArena || (kFillsDeadBytes && !deaths_.empty()))
+    return false;
+  set_to_begin(step, frame);
+  step.whole->run(frame.addresses.data());
+  return true;
+}
+
 void Program::run_steps(const std::vector<Step>& steps, Frame& frame, bool is_first,
                         int64_t iteration) const {
   for (const Step& step : steps) {
@@ -401,12 +312,14 @@ void Program::run_steps(const std::vector<Step>& steps, Frame& frame, bool is_fi
                      is_first || (step.guard.begin > 0 && iteration == step.guard.begin), iteration);
         break;
       case StepKind::kLoop:
+        if (run_whole(step, frame)) break;
         for (int64_t i = 0; i < step.trip_count; ++i) {
           frame.iterations[step.loop.index()] = i;
           run_steps(step.parts[0], frame, i == 0, i);
         }
         break;
       case StepKind::kOpenLoop:
+        if (run_whole(step, frame)) break;
         for (int64_t i = 0;; ++i) {
           frame.iterations[step.loop.index()] = i;
           run_steps(step.parts[1], frame, i == 0, i);

@@ -2,6 +2,7 @@
 // Not a compiler; session/ makes one from a graph.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <span>
 #include <vector>
@@ -42,6 +43,11 @@ class Program {
     // For checking builds: the bytes around the address that it spans, in an arena.
     int64_t low_bytes = 0, high_bytes = 0;
     bool in_arena = false;
+
+    bool has_term_of(LoopId loop) const {
+      return std::any_of(terms.begin(), terms.end(),
+                         [&](const LoopTerm& term) { return term.loop == loop; });
+    }
   };
   // An operand whose address is another one in every iteration of the innermost loop around.
   struct MovingOperand {
@@ -49,6 +55,13 @@ class Program {
     // From iteration i - 1 to iteration i by deltas[i mod their number], of slots taken in turn; none
     // where the operand is located again.
     std::vector<int64_t> deltas;
+  };
+  // An operand that has places, and takes a few of them in turn.
+  struct TurningOperand {
+    size_t operand;
+    LoopId loop;
+    size_t period;
+    size_t first_other;  // index in Frame::addresses, of the places in iterations 1 to period - 1
   };
   enum class StepKind : uint8_t { kKernel, kLoop, kOpenLoop, kBranch };
   struct Step {
@@ -62,8 +75,10 @@ class Program {
     // has the predicate here, a branch the index.
     std::vector<Operand> operands;
     size_t n_inputs = 0, n_outputs = 0;
-    size_t first_address = 0;  // index in Frame::addresses, for a kernel that is no move
+    // Index in Frame::addresses; for a move none. A branch and an open loop have one for the operand.
+    size_t first_address = 0;
     std::vector<MovingOperand> moving;
+    std::vector<TurningOperand> turning;
     Guard guard;
     MovePhase phase = MovePhase::kWhole;
     StreamKind stream = StreamKind::kCompute;  // stream of a start, a done or a collective
@@ -73,6 +88,8 @@ class Program {
     LoopId loop;
     int64_t trip_count = 0;
     bool is_bool_index = false;
+    // A loop that the target runs without this runner; null if it does not.
+    std::unique_ptr<BoundLoop> whole;
     // Nested steps. A loop has its body, then its condition; a branch has its alternatives.
     std::vector<std::vector<Step>> parts;
   };
@@ -81,13 +98,27 @@ class Program {
   std::vector<Step> bind(const std::vector<Instruction>& body, LoopId innermost);
   Step bind_kernel(const Kernel& kernel, LoopId innermost);
   Operand bind_operand(const View& view) const;
+  // True if the place depends on the slot or on the iteration.
+  static bool has_places(const Buffer& buffer);
   MovingOperand moving_operand(const Step& step, size_t operand, LoopId innermost) const;
+  void find_turning(Step& step);
+  // Null if the target leaves the loop to the runner.
+  std::unique_ptr<BoundLoop> bind_whole(const Step& loop) const;
+  static void drop_whole(std::vector<Step>& steps);
+  // Describe steps to the target. They return false if a step needs the runner.
+  bool describe_loop(const Step& loop, LoopSteps& to) const;
+  bool describe(const std::vector<Step>& steps, std::vector<LoopStep>& to) const;
+  bool find_moving(const std::vector<Step>& steps, LoopId loop, LoopSteps& to) const;
+
   // `is_first`: no kernel of the steps has an address yet that is of use, as at a loop's beginning.
   void run_steps(const std::vector<Step>& steps, Frame& frame, bool is_first,
                  int64_t iteration = 0) const;
   void start_move(const Step& step, const Place& from, const Place& to,
                   std::span<std::byte> bounce, Frame& frame) const;
   void finish_move(const Step& step, Frame& frame) const;
+  // Has the target run a loop; false if this run has to step through it.
+  bool run_whole(const Step& step, Frame& frame) const;
+  void set_to_begin(const Step& step, Frame& frame) const;
   Place locate(const Operand& operand, const Frame& frame) const;
   [[gnu::always_inline]] void run_kernel(const Step& step, Frame& frame, bool is_first,
                                          int64_t iteration) const;

@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "stowage/base/inside.h"
 #include "stowage/base/result.h"
@@ -32,6 +33,57 @@ class BoundKernel {
   /// over its operand. If two outputs have one address, only the later one is written.
   virtual void run(std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs,
                    void* scratch) const = 0;
+};
+
+/// An address that changes from iteration to iteration of a loop.
+struct MovingAddress {
+  size_t address = 0;  ///< Index in the addresses of BoundLoop::run().
+  /// Bytes from iteration i - 1 to iteration i: deltas[i mod their number]. At least one.
+  std::vector<int64_t> deltas;
+};
+
+/// An address that is one of a few from iteration to iteration of a loop. In iteration i it is that at index
+/// `address` if i mod `period` is 0, else that at index `first_other` + i mod `period` - 1.
+struct TurningAddress {
+  size_t address = 0, first_other = 0, period = 1;
+};
+
+struct LoopSteps;
+
+/// A step of a loop's body: a kernel, a loop, or a branch whose alternatives are steps.
+struct LoopStep {
+  /// The kernel, bound by the target; null for another step. It outlives the bound loop.
+  const BoundKernel* kernel = nullptr;
+  std::shared_ptr<const LoopSteps> loop;  ///< Null for another step.
+  /// Index of the first of the kernel's addresses: inputs, outputs, then the scratch if `has_scratch`. For
+  /// a branch, the address of the index, a bool or an i32 that is clamped to the alternatives.
+  size_t first_address = 0;
+  size_t n_inputs = 0, n_outputs = 0;
+  bool has_scratch = false;
+  bool is_bool_index = false;
+  std::vector<std::vector<LoopStep>> alternatives;
+};
+
+/// A loop of kernels, branches and loops.
+struct LoopSteps {
+  int64_t trip_count = 0;  ///< At least 1; Loop::kOpen: until the predicate is false.
+  std::vector<LoopStep> body;
+  std::vector<LoopStep> condition;  ///< Of an open loop; the predicate is read after it.
+  size_t predicate = 0;             ///< Index of the predicate's address; the predicate is a bool.
+  /// Addresses that change with this loop's iteration, those of loops in its body among them. None of an open
+  /// loop.
+  std::vector<MovingAddress> moving;
+  std::vector<TurningAddress> turning;  ///< Likewise.
+};
+
+/// A loop whose iterations a target runs by itself. One thread at a time runs it, and none of its kernels
+/// meanwhile.
+class BoundLoop {
+ public:
+  virtual ~BoundLoop() = default;
+  /// Runs all iterations; the work is done when it returns. `addresses` are those of iteration 0 of all loops,
+  /// and may be changed.
+  virtual void run(std::byte** addresses) = 0;
 };
 
 namespace runtime {
@@ -68,6 +120,9 @@ class Target {
   virtual int64_t scratch_bytes(const ir::Kernel& kernel) const = 0;
   /// Makes a kernel ready to run.
   virtual std::unique_ptr<BoundKernel> bind(const ir::Kernel& kernel) const = 0;
+  /// Makes a loop ready to run. Its results have the bits that its kernels give when they run one after
+  /// another. Returns null if the program is to run the kernels.
+  virtual std::unique_ptr<BoundLoop> bind_loop(const LoopSteps&) const { return nullptr; }
   /// Copies a strided array within or between device memory and host memory. The two do not
   /// overlap, unless they are the same. `threads`: 1 on a stream, else threads().
   virtual void copy(const TensorView& from, const TensorView& to, int threads) const = 0;

@@ -30,6 +30,9 @@ class BoundKernel final : public stow::BoundKernel {
       impl_->run(inputs, outputs, scratch);
   }
 
+  /// The calls that every run makes, whatever the addresses; null if there is more to a run.
+  RowCalls* only_calls() const { return calls_; }
+
   class Impl {
    public:
     virtual ~Impl() = default;

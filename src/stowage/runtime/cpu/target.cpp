@@ -4,6 +4,7 @@
 #include <omp.h>
 
 #include "stowage/runtime/cpu/bound_kernel.h"
+#include "stowage/runtime/cpu/bound_loop.h"
 #include "stowage/runtime/cpu/kernels/instruction_set.h"
 #include "stowage/runtime/cpu/kernels/op_kernels.h"
 #include "stowage/runtime/cpu/rates.h"
@@ -21,6 +22,9 @@ class CpuTarget final : public Target {
   }
   std::unique_ptr<BoundKernel> bind(const Kernel& kernel) const override {
     return std::make_unique<cpu::BoundKernel>(kernel, threads());
+  }
+  std::unique_ptr<BoundLoop> bind_loop(const LoopSteps& steps) const override {
+    return cpu::BoundLoop::make(steps);
   }
   void copy(const TensorView& from, const TensorView& to, int threads) const override {
     cpu::copy(from, to, threads);

@@ -250,7 +250,7 @@ void RowCalls::find_singles() {
            : call.move == load_kernel(DType::kF64) ? SingleOp::kCopy8
            : call.move == load_kernel(DType::kU8)  ? SingleOp::kCopy1
                                                    : SingleOp::kNone;
-      s = {c.to, {c.from, c.from, c.from}};
+      s = {c.to, {c.from, c.from, c.from, c.from}};
     }
     if (op == SingleOp::kNone) continue;
     singles_.push_back(s);

@@ -32,6 +32,18 @@ class RowCalls {
   /// As run_row_plan() with the threads given to make(). By one thread at a time.
   [[gnu::always_inline]] void run(const std::byte* const* inputs, std::byte* const* outputs,
                                   std::byte* scratch) {
+    set_addresses(inputs, outputs, scratch);
+    for (const Call& call : calls_) {
+      if (call.kind == Call::kSingle)
+        run_single(call.single, *static_cast<const Single*>(call.arguments));
+      else
+        call.run();
+    }
+  }
+
+  /// Writes a run's addresses into the arguments of the calls, which may then be made in order.
+  [[gnu::always_inline]] void set_addresses(const std::byte* const* inputs, std::byte* const* outputs,
+                                            std::byte* scratch) {
     for (Base& base : bases_) {
       const std::byte* const address = base.is_scratch ? scratch
                                        : base.is_output ? outputs[base.operand]
@@ -40,26 +52,13 @@ class RowCalls {
       base.address = address;
       for (size_t i = base.first; i < base.last; ++i) *patches_[i].at = address + patches_[i].offset;
     }
-    for (const Call& call : calls_) {
-      if (call.kind == Call::kSingle)
-        run_single(call.single, *static_cast<const Single*>(call.arguments));
-      else
-        call.run();
-    }
-  }
-  /// True if run_row_plan() might write past the caches, which these calls do not.
-  bool streams() const { return may_stream() && streamed_bytes_ >= least_streamed_bytes(); }
-  /// True if streams() could be true for some value of least_streamed_bytes().
-  bool may_stream() const {
-    constexpr int64_t kLine = 64;  // less is never written so
-    return streamed_bytes_ >= kLine;
   }
 
- private:
   struct Fill {
     std::byte* acc;
     int64_t n;
   };
+  /// A call, or a single element that is made in line.
   struct Call {
     enum Kind : uint8_t { kMap, kMove, kIota, kRows, kColumns, kFill, kSingle } kind;
     SingleOp single = SingleOp::kNone;
@@ -71,7 +70,7 @@ class RowCalls {
       ReduceColumnsKernel columns;
       FillKernel fill;
     };
-    const void* arguments;  // in one of the lists below
+    const void* arguments;  ///< Owned by the RowCalls.
 
     void run() const {
       switch (kind) {
@@ -94,6 +93,29 @@ class RowCalls {
       }
     }
   };
+  /// The calls, in the order in which they are to be made.
+  const std::vector<Call>& calls() const { return calls_; }
+  /// Calls f(at, offset) for each argument `at` that set_addresses() makes an operand's address plus
+  /// `offset` bytes. The operand is an output or an input.
+  template <class F>
+  void for_each_argument(bool is_output, size_t operand, F f) const {
+    for (const Base& base : bases_)
+      if (!base.is_scratch && base.is_output == is_output && base.operand == operand)
+        for (size_t i = base.first; i < base.last; ++i) f(patches_[i].at, patches_[i].offset);
+  }
+  /// Has the next set_addresses() write all addresses: the arguments have been changed.
+  void forget_addresses() {
+    for (Base& base : bases_) base.address = nullptr;
+  }
+  /// True if run_row_plan() might write past the caches, which these calls do not.
+  bool streams() const { return may_stream() && streamed_bytes_ >= least_streamed_bytes(); }
+  /// True if streams() could be true for some value of least_streamed_bytes().
+  bool may_stream() const {
+    constexpr int64_t kLine = 64;  // less is never written so
+    return streamed_bytes_ >= kLine;
+  }
+
+ private:
   // An address in the arguments of a call, from that of an operand or of the scratch.
   struct Patch {
     const std::byte** at;

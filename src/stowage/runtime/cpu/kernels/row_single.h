@@ -2,45 +2,94 @@
 // Not the meaning of an op; a single element has the bits that its kernel leaves.
 #pragma once
 
+#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "stowage/runtime/cpu/kernels/row_kernels.h"
+#include "stowage/runtime/cpu/kernels/row_kernels_choose.h"
 #include "stowage/runtime/cpu/kernels/row_scalar.h"
 
 namespace stow::cpu {
 
-// X(name, type of the result, type of the operands, value of a, b and c, the kernel that it stands for).
-// Only what is one operation of IEEE or of integers each: scalar and vector cannot differ. f32's kMax and
-// kMin, and all that is approximated, have their kernels.
-#define STOW_FOR_EACH_SINGLE(X)                                                              \
-  STOW_FLOAT_SINGLES(X)                                                                      \
+// X(name, type of the result, type of the operands, value of a, b, c and d, the kernel that it stands for).
+// Only what is one operation of IEEE or of integers each, or a few whose bits scalar and vector share. What
+// is approximated has its kernels.
+#define STOW_FOR_EACH_SINGLE(X) \
+  STOW_FOR_EACH_F32_SINGLE(X) STOW_FOR_EACH_WORD_SINGLE(X) STOW_FOR_EACH_F64_SINGLE(X)
+
+// By the type of the operands.
+#define STOW_FOR_EACH_F32_SINGLE(X)                                                          \
+  STOW_FLOAT_SINGLES(X, F32, float) STOW_TEST_SINGLES(X, F32, float)                         \
   STOW_PAIR_SINGLES(X, Add) STOW_PAIR_SINGLES(X, Sub) STOW_PAIR_SINGLES(X, Mul)              \
-  STOW_TEST_SINGLES(X, F32, float) STOW_TEST_SINGLES(X, I32, int32_t)                        \
-  STOW_INTEGER_SINGLE(X, Add) STOW_INTEGER_SINGLE(X, Sub) STOW_INTEGER_SINGLE(X, Mul)        \
-  STOW_CONVERT_SINGLE(X, I32, int32_t)
+  STOW_PAIR_SINGLES(X, Div) STOW_CLAMP_SINGLES(X) STOW_TRIPLE_SINGLES(X)                     \
+  STOW_CONVERT_SINGLE(X, F64, double, F32, float)                                            \
+  STOW_CONVERT_SINGLE(X, I32, int32_t, F32, float)                                           \
+  STOW_CONVERT_SINGLE(X, U32, uint32_t, F32, float)
+#define STOW_FOR_EACH_WORD_SINGLE(X)                                                         \
+  STOW_TEST_SINGLES(X, I32, int32_t) STOW_TEST_SINGLES(X, U32, uint32_t)                     \
+  STOW_INTEGER_SINGLES(X, I32, int32_t) STOW_INTEGER_SINGLES(X, U32, uint32_t)               \
+  STOW_BOOL_SINGLES(X)                                                                       \
+  STOW_CONVERT_SINGLE(X, F32, float, I32, int32_t)                                           \
+  STOW_CONVERT_SINGLE(X, F32, float, U32, uint32_t)                                          \
+  STOW_CONVERT_SINGLE(X, F32, float, Bool, scalar::Bool)                                     \
+  STOW_CONVERT_SINGLE(X, F64, double, I32, int32_t)                                          \
+  STOW_CONVERT_SINGLE(X, I32, int32_t, U32, uint32_t)                                        \
+  STOW_CONVERT_SINGLE(X, I32, int32_t, Bool, scalar::Bool)                                   \
+  STOW_CONVERT_SINGLE(X, U32, uint32_t, I32, int32_t)                                        \
+  STOW_CONVERT_SINGLE(X, U32, uint32_t, Bool, scalar::Bool)                                  \
+  STOW_CONVERT_SINGLE(X, Bool, scalar::Bool, I32, int32_t)                                   \
+  STOW_CONVERT_SINGLE(X, Bool, scalar::Bool, U32, uint32_t)
+#define STOW_FOR_EACH_F64_SINGLE(X)                                                          \
+  STOW_FLOAT_SINGLES(X, F64, double) STOW_TEST_SINGLES(X, F64, double)                       \
+  STOW_CONVERT_SINGLE(X, F32, float, F64, double)
 
-#define STOW_FLOAT_SINGLES(X)                                                                \
-  X(kAddF32, float, float, a + b, map_kernel(OpKind::kAdd, DType::kF32, DType::kF32))         \
-  X(kSubF32, float, float, a - b, map_kernel(OpKind::kSub, DType::kF32, DType::kF32))         \
-  X(kMulF32, float, float, a* b, map_kernel(OpKind::kMul, DType::kF32, DType::kF32))          \
-  X(kDivF32, float, float, a / b, map_kernel(OpKind::kDiv, DType::kF32, DType::kF32))         \
-  X(kNegF32, float, float, -a, map_kernel(OpKind::kNeg, DType::kF32, DType::kF32))            \
-  X(kAbsF32, float, float, std::fabs(a), map_kernel(OpKind::kAbs, DType::kF32, DType::kF32))  \
-  X(kSqrtF32, float, float, std::sqrt(a), map_kernel(OpKind::kSqrt, DType::kF32, DType::kF32))
+#define STOW_SINGLE(X, op, name, type, value) \
+  X(k##op##name, type, type, value, map_kernel(OpKind::k##op, DType::k##name, DType::k##name))
+#define STOW_UNARY_SINGLE(X, op, name, type) \
+  STOW_SINGLE(X, op, name, type, (scalar::Unary<OpKind::k##op, type>::apply(a)))
+#define STOW_BINARY_SINGLE(X, op, name, type) \
+  STOW_SINGLE(X, op, name, type, (scalar::Binary<OpKind::k##op, type>::apply(a, b)))
 
-// inner(a, b) and then c, or c and then inner(a, b), as f32_pair_kernel() makes them.
+#define STOW_FLOAT_SINGLES(X, name, type)                                                    \
+  STOW_BINARY_SINGLE(X, Add, name, type) STOW_BINARY_SINGLE(X, Sub, name, type)              \
+  STOW_BINARY_SINGLE(X, Mul, name, type) STOW_BINARY_SINGLE(X, Div, name, type)              \
+  STOW_SINGLE(X, Max, name, type, extreme_of<true>(a, b))                                    \
+  STOW_SINGLE(X, Min, name, type, extreme_of<false>(a, b))                                   \
+  STOW_UNARY_SINGLE(X, Neg, name, type) STOW_UNARY_SINGLE(X, Abs, name, type)                \
+  STOW_UNARY_SINGLE(X, Sqrt, name, type)
+
+// outer(inner(a, b), c), or for `FromC` outer(c, inner(a, b)), as f32_pair_kernel() makes them.
+#define STOW_PAIR_SINGLE(X, inner, outer)                                                    \
+  X(k##inner##Then##outer, float, float, of_##outer(of_##inner(a, b), c),                    \
+    f32_pair_kernel(OpKind::k##outer, OpKind::k##inner, true))
+#define STOW_TURNED_PAIR_SINGLE(X, inner, outer)                                             \
+  X(k##inner##outer##FromC, float, float, of_##outer(c, of_##inner(a, b)),                   \
+    f32_pair_kernel(OpKind::k##outer, OpKind::k##inner, false))
 #define STOW_PAIR_SINGLES(X, inner)                                                          \
-  X(k##inner##ThenAdd, float, float, of_##inner(a, b) + c,                                   \
-    f32_pair_kernel(OpKind::kAdd, OpKind::k##inner, true))                                   \
-  X(k##inner##ThenMul, float, float, of_##inner(a, b) * c,                                   \
-    f32_pair_kernel(OpKind::kMul, OpKind::k##inner, true))                                   \
-  X(k##inner##ThenSub, float, float, of_##inner(a, b) - c,                                   \
-    f32_pair_kernel(OpKind::kSub, OpKind::k##inner, true))                                   \
-  X(k##inner##FromC, float, float, c - of_##inner(a, b),                                     \
-    f32_pair_kernel(OpKind::kSub, OpKind::k##inner, false))
+  STOW_PAIR_SINGLE(X, inner, Add) STOW_PAIR_SINGLE(X, inner, Mul)                            \
+  STOW_PAIR_SINGLE(X, inner, Sub) STOW_PAIR_SINGLE(X, inner, Div)                            \
+  STOW_TURNED_PAIR_SINGLE(X, inner, Sub) STOW_TURNED_PAIR_SINGLE(X, inner, Div)
+#define STOW_CLAMP_SINGLES(X)                                                                \
+  X(kMaxThenMin, float, float, extreme_of<false>(extreme_of<true>(a, b), c),                 \
+    f32_clamp_kernel(OpKind::kMin))                                                          \
+  X(kMinThenMax, float, float, extreme_of<true>(extreme_of<false>(a, b), c),                 \
+    f32_clamp_kernel(OpKind::kMax))                                                          \
+  X(kSqrtOfMul, float, float, std::sqrt(of_Mul(a, b)),                                       \
+    f32_pair_kernel(OpKind::kSqrt, OpKind::kMul, true))
+
+// outer(left(a, b), right(c, d)), as f32_triple_kernel() makes them.
+#define STOW_TRIPLE_SINGLE(X, outer, left, right)                                            \
+  X(k##left##right##Then##outer, float, float, of_##outer(of_##left(a, b), of_##right(c, d)), \
+    f32_triple_kernel(OpKind::k##outer, OpKind::k##left, OpKind::k##right))
+#define STOW_TRIPLES_OF(X, outer)                                                            \
+  STOW_TRIPLE_SINGLE(X, outer, Add, Add) STOW_TRIPLE_SINGLE(X, outer, Add, Mul)              \
+  STOW_TRIPLE_SINGLE(X, outer, Mul, Add) STOW_TRIPLE_SINGLE(X, outer, Mul, Mul)
+#define STOW_TRIPLE_SINGLES(X)                                                               \
+  STOW_TRIPLES_OF(X, Add) STOW_TRIPLES_OF(X, Sub) STOW_TRIPLES_OF(X, Mul) STOW_TRIPLES_OF(X, Div)
 
 #define STOW_TEST_SINGLE(X, name, type, op, sign)                                            \
   X(k##op##name, bool, type, a sign b, map_kernel(OpKind::k##op, DType::k##name, DType::kBool))
@@ -49,22 +98,58 @@ namespace stow::cpu {
   STOW_TEST_SINGLE(X, name, type, Lt, <) STOW_TEST_SINGLE(X, name, type, Le, <=)             \
   STOW_TEST_SINGLE(X, name, type, Gt, >) STOW_TEST_SINGLE(X, name, type, Ge, >=)
 
-#define STOW_INTEGER_SINGLE(X, op)                                                           \
-  X(k##op##I32, int32_t, int32_t, (scalar::Binary<OpKind::k##op, int32_t>::apply(a, b)),      \
-    map_kernel(OpKind::k##op, DType::kI32, DType::kI32))
-#define STOW_CONVERT_SINGLE(X, name, type)                                                   \
-  X(kToF32From##name, float, type, static_cast<float>(a),                                    \
-    map_kernel(OpKind::kConvert, DType::k##name, DType::kF32))
+#define STOW_INTEGER_SINGLES(X, name, type)                                                  \
+  STOW_BINARY_SINGLE(X, Add, name, type) STOW_BINARY_SINGLE(X, Sub, name, type)              \
+  STOW_BINARY_SINGLE(X, Mul, name, type)                                                     \
+  STOW_SINGLE(X, Div, name, type, quotient_of(a, b))                                         \
+  STOW_SINGLE(X, Rem, name, type, remainder_of(a, b))                                        \
+  STOW_BINARY_SINGLE(X, Max, name, type) STOW_BINARY_SINGLE(X, Min, name, type)              \
+  STOW_BINARY_SINGLE(X, And, name, type) STOW_BINARY_SINGLE(X, Or, name, type)               \
+  STOW_BINARY_SINGLE(X, Xor, name, type)                                                     \
+  STOW_BINARY_SINGLE(X, ShiftLeft, name, type) STOW_BINARY_SINGLE(X, ShiftRight, name, type) \
+  STOW_UNARY_SINGLE(X, Neg, name, type) STOW_UNARY_SINGLE(X, Abs, name, type)                \
+  STOW_UNARY_SINGLE(X, Sign, name, type) STOW_UNARY_SINGLE(X, Not, name, type)
+#define STOW_BOOL_SINGLES(X)                                                                 \
+  STOW_BINARY_SINGLE(X, And, Bool, scalar::Bool) STOW_BINARY_SINGLE(X, Or, Bool, scalar::Bool) \
+  STOW_BINARY_SINGLE(X, Xor, Bool, scalar::Bool) STOW_UNARY_SINGLE(X, Not, Bool, scalar::Bool)
+#define STOW_CONVERT_SINGLE(X, name, type, from, from_type)                                  \
+  X(kTo##name##From##from, type, from_type, scalar::convert<type>(a),                        \
+    map_kernel(OpKind::kConvert, DType::k##from, DType::k##name))
 
 inline float of_Add(float a, float b) { return a + b; }
 inline float of_Sub(float a, float b) { return a - b; }
 inline float of_Mul(float a, float b) { return a * b; }
+inline float of_Div(float a, float b) { return a / b; }
+
+/// As scalar::Binary's kMax and kMin; without branches on the numbers.
+template <bool kMax, typename T>
+T extreme_of(T a, T b) {
+  using Bits = std::conditional_t<sizeof(T) == 8, uint64_t, uint32_t>;
+  const Bits x = std::bit_cast<Bits>(a), y = std::bit_cast<Bits>(b);
+  const T either = std::bit_cast<T>(kMax ? x & y : x | y);  // of two that are equal only 0 and -0 differ
+  const T apart = (kMax ? a > b : a < b) || a != a ? a : b;
+  return a == b ? either : apart;
+}
+/// As scalar::divide() and scalar::remainder(), by the machine's division of integers.
+template <typename T>
+T quotient_of(T a, T b) {
+  if (b == 0) return static_cast<T>(-1);
+  if (std::is_signed_v<T> && b == static_cast<T>(-1)) return static_cast<T>(0 - scalar::wide(a));
+  return static_cast<T>(a / b);
+}
+template <typename T>
+T remainder_of(T a, T b) {
+  if (b == 0) return a;
+  return std::is_signed_v<T> && b == static_cast<T>(-1) ? T(0) : static_cast<T>(a % b);
+}
 
 enum class SingleOp : uint8_t {
 #define STOW_X(name, out, in, value, kernel) name,
   STOW_FOR_EACH_SINGLE(STOW_X)
 #undef STOW_X
+  kSelect8,
   kSelect32,
+  kSelect64,
   kCopy1,
   kCopy4,
   kCopy8,
@@ -74,7 +159,7 @@ enum class SingleOp : uint8_t {
 /// Operands that an op lacks are any readable address of its operands' size.
 struct Single {
   std::byte* out = nullptr;
-  const std::byte* args[3] = {};
+  const std::byte* args[4] = {};
 };
 
 template <typename T>
@@ -88,6 +173,12 @@ void store_single(std::byte* at, T x) {
   std::memcpy(at, &x, sizeof(x));
 }
 
+template <typename T>
+void choose_single(const Single& s) {
+  const T yes = load_single<T>(s.args[1]), no = load_single<T>(s.args[2]);
+  store_single(s.out, load_single<uint8_t>(s.args[0]) != 0 ? yes : no);
+}
+
 /// All operands are read before the result is written.
 [[gnu::always_inline]] inline void run_single(SingleOp op, const Single& s) {
   switch (op) {
@@ -96,14 +187,17 @@ void store_single(std::byte* at, T x) {
     [[maybe_unused]] const auto a = load_single<in_type>(s.args[0]); \
     [[maybe_unused]] const auto b = load_single<in_type>(s.args[1]); \
     [[maybe_unused]] const auto c = load_single<in_type>(s.args[2]); \
+    [[maybe_unused]] const auto d = load_single<in_type>(s.args[3]); \
     return store_single<out_type>(s.out, value);                \
   }
     STOW_FOR_EACH_SINGLE(STOW_X)
 #undef STOW_X
-    case SingleOp::kSelect32: {
-      const auto yes = load_single<uint32_t>(s.args[1]), no = load_single<uint32_t>(s.args[2]);
-      return store_single(s.out, load_single<uint8_t>(s.args[0]) != 0 ? yes : no);
-    }
+    case SingleOp::kSelect8:
+      return choose_single<uint8_t>(s);
+    case SingleOp::kSelect32:
+      return choose_single<uint32_t>(s);
+    case SingleOp::kSelect64:
+      return choose_single<uint64_t>(s);
     case SingleOp::kCopy1:
       return store_single(s.out, load_single<uint8_t>(s.args[0]));
     case SingleOp::kCopy4:
@@ -123,6 +217,8 @@ inline SingleOp single_op(MapKernel kernel) {
   STOW_FOR_EACH_SINGLE(STOW_X)
 #undef STOW_X
   if (kernel == map_kernel(OpKind::kSelect, DType::kF32, DType::kF32)) return SingleOp::kSelect32;
+  if (kernel == map_kernel(OpKind::kSelect, DType::kF64, DType::kF64)) return SingleOp::kSelect64;
+  if (kernel == map_kernel(OpKind::kSelect, DType::kBool, DType::kBool)) return SingleOp::kSelect8;
   return SingleOp::kNone;
 }
 
