@@ -196,13 +196,14 @@ std::vector<int> order_units(const Graph& graph, const Units& units,
     return std::move(found.order);
   };
   OrderTable& kept = kept_orders();
-  std::unique_lock lock(kept.mutex);
-  if (kept.n_scopes == 0 || strategy == OrderStrategy::kProgram) {
-    lock.unlock();
-    return give(find());
-  }
+  const auto has_scope = [&] {
+    const std::lock_guard lock(kept.mutex);
+    return kept.n_scopes > 0;
+  };
+  if (strategy == OrderStrategy::kProgram || !has_scope()) return give(find());
   std::vector<int64_t> numbers =
       numbers_of(graph, units, facts, value_bytes, place, strategy, most_windows);
+  std::unique_lock lock(kept.mutex);
   if (const auto at = kept.found.find(numbers); at != kept.found.end()) {
     ++kept.n_reused;
     return give(at->second);

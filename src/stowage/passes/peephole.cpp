@@ -159,6 +159,19 @@ ValueId selected(const Graph& graph, const Node& node) {
   return ValueId();
 }
 
+// An update of the whole array is what it is updated by. A slice that is put back where it was taken changes
+// nothing: both clamp the same starts alike.
+ValueId updated(const Graph& graph, const Node& node, const ArrayType& type) {
+  const ValueId array = node.operands[0], update = node.operands[1];
+  if (graph.type(update) == type) return update;
+  if (graph.is_input(update)) return ValueId();
+  const Node& taken = graph.def(update);
+  const bool is_put_back = taken.op == OpKind::kDynamicSlice && taken.operands[0] == array &&
+                           std::equal(taken.operands.begin() + 1, taken.operands.end(),
+                                      node.operands.begin() + 2, node.operands.end());
+  return is_put_back ? array : ValueId();
+}
+
 int64_t integer_of(Bytes element) {
   int64_t value = 0;
   std::memcpy(&value, element.data(), element.size());
@@ -218,6 +231,7 @@ ValueId peephole(const Graph& graph, Node& node, const ArrayType& type) {
   if (graph.type(node.operands[0]) == type && is_identity(node)) return node.operands[0];
   if (node.op == OpKind::kSelect) return selected(graph, node);
   if (node.op == OpKind::kDevicePut) return home_again(graph, node, type);
+  if (node.op == OpKind::kDynamicUpdateSlice) return updated(graph, node, type);
   if (op_class(node.op) != OpClass::kElementwise || node.operands.size() != 2) return ValueId();
   if (const ValueId same = without_neutral(graph, node); same.valid()) return same;
   fold_comparison(graph, node, type);
