@@ -49,9 +49,9 @@ struct Form {
   // computed from another, or by a product, before that one's successor is.
   bool may_need_both() const {
     if (kind == kCond) return inner[0].may_need_both() || inner[1].may_need_both();
-    const bool is_loop = kind != kLeaf && !(kind == kScan && unroll == 0);
-    if (is_loop) return false;
-    if (kind == kScan) return true;
+    if (kind == kScan && (unroll == 0 || unroll >= trips))  // written out
+      return trips > 1 || inner[0].may_need_both();
+    if (kind != kLeaf) return false;
     return std::count(updates.begin(), updates.end(), Update::kOfAnother) > 0;
   }
 
@@ -180,15 +180,16 @@ std::string check(const Loops& loops) {
   for (size_t i = 0; i < loops.n_carries; ++i)
     if (std::count(e.aliases.begin(), e.aliases.end(), static_cast<int>(i)) != 1)
       return fmt::format("argument {} of {} is not aliased", i, loops.n_carries);
-  // What was the results' memory is the arguments'.
-  if (const int64_t donated = e.analysis.device().alias_bytes; less < donated)
+  const int64_t array_bytes = 4 * loops.rows * loops.width;
+  int64_t slots_bytes = 0;  // of carries that need another slot
+  for (size_t k = 0; k < loops.n_carries; ++k)
+    if (loops.form.needs_another_slot(k)) slots_bytes += array_bytes;
+  // What was the results' memory is the arguments'; but where it served as another slot, that is a temporary.
+  if (const int64_t donated = e.analysis.device().alias_bytes; less + slots_bytes < donated)
     return fmt::format("{} bytes less where {} are donated", less, donated);
   // Beside the arguments: a slot of each carry that needs one, what the iteration makes of one at a time,
   // and what kernels work in.
-  const int64_t array_bytes = 4 * loops.rows * loops.width;
-  int64_t allowed = array_bytes;
-  for (size_t k = 0; k < loops.n_carries; ++k)
-    if (loops.form.needs_another_slot(k)) allowed += array_bytes;
+  int64_t allowed = array_bytes + slots_bytes;
   for (const PeakOwner& owner : e.analysis.owners)
     if (owner.what == "scratch") allowed += owner.bytes;
   constexpr int64_t kScalars = 1024;
