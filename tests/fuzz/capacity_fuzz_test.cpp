@@ -11,7 +11,8 @@
 
 #include "stowage/ir/print.h"
 #include "stowage/session/compile.h"
-#include "stowage/session/overlap.h"
+#include "stowage/plan/memory_plan.h"
+#include "stowage/session/step_times.h"
 #include "tests/fuzz/apart.h"
 #include "tests/fuzz/random_program.h"
 #include "tests/fuzz/random_step.h"

@@ -100,7 +100,7 @@ class Target {
   /// Threads that a kernel is split among; at least 1.
   int threads() const { return threads_; }
   /// The device that plans are made for: a plan is the one whose simulated step on it is the shortest. Null:
-  /// not known; plans then go by several devices (session/overlap.h). It changes no result of a program.
+  /// not known; plans then go by several devices (session/step_times.h). It changes no result of a program.
   const DeviceDescriptionPtr& description() const { return description_; }
   /// A cache key, "cpu/2": targets with equal keys run each other's programs.
   std::string key() const { return fmt::format("{}/{}", name(), threads_); }

@@ -12,8 +12,7 @@
 #include <utility>
 
 #include "stowage/passes/transfers.h"
-#include "stowage/runtime/null/built_in_devices.h"
-#include "stowage/runtime/null/simulate.h"
+#include "stowage/session/step_times.h"
 
 namespace stow {
 namespace {
@@ -28,8 +27,6 @@ constexpr int kCheap = 21;
 constexpr int64_t kRepeatedParts = 4096;
 // What is slower by less is not worth another search.
 constexpr double kAsWell = 1.02;
-// By slowness(): at this there is little left to hide.
-constexpr double kWellHidden = 1.03;
 constexpr PackEffort kHardEffort = {.work = kFinalEffort.work, .search_s = 0.5};
 constexpr PackEffort kTrialEffort = {.work = kFinalEffort.work / 8, .search_s = 0.1};
 
@@ -43,51 +40,6 @@ int less(int ahead) {
   int below = 0;
   while (more(below, ahead) < ahead) below = more(below, ahead);
   return below;
-}
-
-// An accelerator of today, for where nobody said which.
-const DeviceDescription& usual_device() {
-  static const DeviceDescription device = [] {
-    for (const BuiltInDevice& d : built_in_devices())
-      if (d.name == "h200") return *parse_device_description(d.toml, "h200.toml");
-    STOW_CHECK(false, "devices/h200.toml is part of the program");
-  }();
-  return device;
-}
-
-// The devices that steps of a schedule are judged by: the one that is known, or the usual one, and that with
-// links and networks that take half, as much as and twice the time of the schedule's computation; the first
-// alone where nothing is computed or moved.
-std::vector<DeviceDescription> devices_for(const Schedule& schedule, const DeviceDescriptionPtr& known) {
-  if (known) return {*known};
-  std::vector<DeviceDescription> devices = {usual_device()};
-  const Simulation s = simulate(schedule, devices[0]);
-  const double link =
-      std::max(s.stream(StreamKind::kCopyIn).busy_s, s.stream(StreamKind::kCopyOut).busy_s);
-  const double network = s.stream(StreamKind::kCollective).busy_s;
-  if (s.compute_busy_s() == 0 || (link == 0 && network == 0)) return devices;
-  for (double share : {0.5, 1.0, 2.0}) {
-    DeviceDescription d = devices[0];
-    const double wanted_s = share * s.compute_busy_s();
-    if (link > 0) d.link.to_device = d.link.to_host *= link / wanted_s;
-    for (DeviceDescription::Network& level : d.network)
-      if (network > 0) {
-        level.bandwidth *= network / wanted_s;
-        level.latency_s *= wanted_s / network;
-      }
-    devices.push_back(std::move(d));
-  }
-  return devices;
-}
-
-// How much longer than its busiest stream a step takes, the mean over these devices.
-double slowness(const Schedule& schedule, const std::vector<DeviceDescription>& devices) {
-  double sum = 0;
-  for (const DeviceDescription& d : devices) {
-    const Simulation s = simulate(schedule, d);
-    sum += s.bound_s > 0 ? s.step_s / s.bound_s : 1;
-  }
-  return sum / static_cast<double>(devices.size());
 }
 
 // How far ahead each move runs, and what may overtake others.
@@ -561,39 +513,6 @@ std::optional<Fit> best_fit(const Schedule& schedule, int ahead, const Device::C
 }
 
 }  // namespace
-
-bool hides_well(const Schedule& schedule, const DeviceDescriptionPtr& device) {
-  return slowness(schedule, devices_for(schedule, device)) <= kWellHidden;
-}
-
-double time_beside(const Schedule& schedule, const Schedule& other) {
-  const std::vector<DeviceDescription> devices = devices_for(other, nullptr);
-  double sum = 0;
-  for (const DeviceDescription& d : devices) {
-    const double step_s = simulate(other, d).step_s;
-    sum += step_s > 0 ? simulate(schedule, d).step_s / step_s : 1;
-  }
-  return sum / static_cast<double>(devices.size());
-}
-
-StepTimes::StepTimes(const Schedule& reference, const DeviceDescriptionPtr& device)
-    : devices_(devices_for(reference, device)) {
-  for (const DeviceDescription& d : devices_) bounds_s_.push_back(simulate(reference, d).bound_s);
-}
-
-double StepTimes::step(const Schedule& schedule) const {
-  double sum = 0;
-  for (size_t d = 0; d < devices_.size(); ++d)
-    sum += bounds_s_[d] > 0 ? simulate(schedule, devices_[d]).step_s / bounds_s_[d] : 1;
-  return sum / static_cast<double>(devices_.size());
-}
-
-double StepTimes::bound(const Schedule& schedule) const {
-  double sum = 0;
-  for (size_t d = 0; d < devices_.size(); ++d)
-    sum += bounds_s_[d] > 0 ? simulate(schedule, devices_[d]).bound_s / bounds_s_[d] : 1;
-  return sum / static_cast<double>(devices_.size());
-}
 
 Schedule with_few_ahead(const Schedule& schedule, const Device::Capacities& capacities,
                         const DeviceDescriptionPtr& device) {

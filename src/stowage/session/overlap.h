@@ -7,31 +7,9 @@
 
 #include "stowage/base/inside.h"
 #include "stowage/runtime/null/device_description.h"
-#include "stowage/runtime/target.h"
 #include "stowage/session/layout.h"
 
 namespace stow {
-
-/// True if a step hardly takes longer than its busiest stream on `device`; where that is null, as a mean over
-/// several devices: an H200 (devices/h200.toml), and ones whose links and networks move what the schedule
-/// moves in half, once and twice the time of its computation.
-bool hides_well(const Schedule& schedule, const DeviceDescriptionPtr& device = nullptr);
-
-/// How much longer a step takes than one of another schedule, where no device is known.
-double time_beside(const Schedule& schedule, const Schedule& other);
-
-/// How long steps take, on the devices of `hides_well` for one reference schedule: figures of
-/// schedules of the same program that can be compared.
-class StepTimes {
- public:
-  explicit StepTimes(const Schedule& reference, const DeviceDescriptionPtr& device = nullptr);
-  double step(const Schedule& schedule) const;   ///< Over the reference's busiest stream, the mean.
-  double bound(const Schedule& schedule) const;  ///< No less, whatever its moves run beside.
-
- private:
-  std::vector<DeviceDescription> devices_;
-  std::vector<double> bounds_s_;  // the reference's bound_s, by device
-};
 
 /// Bounds of the work of one call. Smaller ones are for tests.
 struct OverlapLimits {

@@ -22,6 +22,7 @@
 #include "stowage/passes/tiles.h"
 #include "stowage/runtime/program.h"
 #include "stowage/session/overlap.h"
+#include "stowage/session/step_times.h"
 
 namespace stow {
 namespace {

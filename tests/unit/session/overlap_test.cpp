@@ -6,6 +6,7 @@
 #include "stowage/ir/schedule_walk.h"
 #include "stowage/runtime/null/simulate.h"
 #include "stowage/session/overlap.h"
+#include "stowage/session/step_times.h"
 #include "stowage/stowage.h"
 #include "stowage/tune/devices.h"
 #include "tests/support/realized.h"
