@@ -11,9 +11,10 @@ Needs JAX in the Python that runs it.
 import argparse
 import os
 import pathlib
-import subprocess
 import sys
 import time
+
+from programs import rows
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FEW, MANY, RUNS = 1000, 5000, 300
@@ -118,10 +119,7 @@ def peer():
 
 
 def run(command, core):
-    text = subprocess.run(["taskset", "-c", str(core), *map(str, command)], capture_output=True, text=True,
-                          check=True, env={**os.environ, "OMP_NUM_THREADS": "1"}).stdout
-    rows = [line.split("|") for line in text.splitlines()]
-    return {r[0]: (float(r[1]), float(r[2])) for r in rows}
+    return {name: (float(few), float(many)) for name, (few, many) in rows(command, core).items()}
 
 
 def main():

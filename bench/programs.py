@@ -162,11 +162,15 @@ def peer():
         print(f"{name}|{least:.6f}|{reported:.7g}|{peak}")
 
 
-def run(command, core):
+def rows(command, core):
+    """The lines that a command prints on one core, cut at bars, by their first part. bench/loops.py calls it too."""
     text = subprocess.run(["taskset", "-c", str(core), *map(str, command)], capture_output=True, text=True,
                           check=True, env={**os.environ, "OMP_NUM_THREADS": "1"}).stdout
-    rows = [line.split("|") for line in text.splitlines()]
-    return {r[0]: (float(r[1]), float(r[2]), int(r[3])) for r in rows}
+    return {name: values for name, *values in (line.split("|") for line in text.splitlines())}
+
+
+def run(command, core):
+    return {name: (float(s), float(loss), int(peak)) for name, (s, loss, peak) in rows(command, core).items()}
 
 
 def main():

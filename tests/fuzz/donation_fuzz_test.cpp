@@ -184,7 +184,8 @@ std::string check(const Loops& loops) {
   int64_t slots_bytes = 0;  // of carries that need another slot
   for (size_t k = 0; k < loops.n_carries; ++k)
     if (loops.form.needs_another_slot(k)) slots_bytes += array_bytes;
-  // What was the results' memory is the arguments'; but where it served as another slot, that is a temporary.
+  // Results take the arguments' memory, so theirs is saved. But where theirs served a carry as another slot,
+  // that slot is a temporary now.
   if (const int64_t donated = e.analysis.device().alias_bytes; less + slots_bytes < donated)
     return fmt::format("{} bytes less where {} are donated", less, donated);
   // Beside the arguments: a slot of each carry that needs one, what the iteration makes of one at a time,

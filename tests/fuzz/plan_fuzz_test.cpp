@@ -15,6 +15,7 @@
 #include "stowage/ir/parse.h"
 #include "stowage/ir/print.h"
 #include "stowage/ops/verify.h"
+#include "stowage/passes/fuse.h"
 #include "tests/fuzz/apart.h"
 #include "tests/fuzz/near.h"
 #include "tests/fuzz/random_program.h"
@@ -123,25 +124,6 @@ bool depends_on(const Graph& body, ValueId output, ValueId input) {
   return wanted[input.index()];
 }
 
-// The input of a loop's body that an output hands on as it is, seen through views and inner loops that hand
-// it through.
-std::optional<ValueId> handed_on(const Graph& body, ValueId output) {
-  while (!body.is_input(output)) {
-    const Node& node = body.def(output);
-    if (op_class(node.op) == OpClass::kView) {
-      output = node.operands[0];
-      continue;
-    }
-    const int k = body.value(output).index;
-    if (node.op != OpKind::kScan || k >= node.as<ScanParams>().n_carries) return std::nullopt;
-    const auto input = static_cast<size_t>(node.as<ScanParams>().n_consts + k);
-    const Graph& inner = *node.graphs[0];
-    if (inner.outputs()[static_cast<size_t>(k)] != inner.inputs()[input]) return std::nullopt;
-    output = node.operands[input];
-  }
-  return output;
-}
-
 // A donated argument that one loop alone reads, as what a carry begins with, and the result that the
 // carry becomes: no result may lie elsewhere while the argument's memory is idle. A carry that the body
 // replaces by something else may. So may one of a loop that is written out and whose body also hands the old
@@ -167,7 +149,7 @@ std::string compare_aliases(const RandomProgram& program, const std::vector<int>
       continue;
     const auto hands_on_old = [&](size_t o) {
       return o != static_cast<size_t>(k) &&
-             handed_on(body, body.outputs()[o]) == body.inputs()[static_cast<size_t>(p.n_consts + k)];
+             handed_through(body, body.outputs()[o]) == body.inputs()[static_cast<size_t>(p.n_consts + k)];
     };
     bool is_copied = false;
     for (size_t o = 0; o < body.outputs().size(); ++o) is_copied = is_copied || hands_on_old(o);

@@ -71,7 +71,7 @@ Array convolve(const Operand& a, const Operand& v, std::string_view mode = "full
 struct WindowOptions {
   Dims strides = {};  ///< Empty: ones.
   Padding padding = "VALID";
-  Dims base_dilation = {}, window_dilation = {};  ///< Of x and of the window; empty: ones.
+  Dims base_dilation = {}, window_dilation = {};  ///< Dilations of x and the window; empty: ones.
 };
 // Reductions over windows (lax.reduce_window). `window` has one extent for each axis of x. Elements
 // that padding and dilation add are ignored. A window without elements gives 0 for a sum, the

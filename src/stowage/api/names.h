@@ -84,7 +84,7 @@ Array geomspace(double start, double stop, int64_t n, bool endpoint = true,
 std::pair<Array, Array> tril_indices(int64_t n, int64_t k = 0, std::optional<int64_t> m = {},
                                      STOW_AT);
 std::pair<Array, Array> triu_indices(int64_t n, int64_t k = 0, std::optional<int64_t> m = {},
-                                     STOW_AT);  ///< Of the elements on and above the diagonal.
+                                     STOW_AT);  ///< The same of the elements on and above it.
 /// The Vandermonde matrix of a vector: row i has the powers n - 1 to 0 of x[i]; `increasing`: the
 /// powers 0 to n - 1. n is the extent of x by default.
 Array vander(const Operand& x, std::optional<int64_t> n = {}, bool increasing = false);

@@ -23,7 +23,7 @@ Graph flatten_all(const Graph& graph);
 std::vector<ValueId> inline_flat(const Graph& from, std::span<const ValueId> inputs, Graph& to,
                                  RegionId parent, bool backward);
 
-/// Which values of a graph derivatives pass through.
+/// The values of a graph that derivatives pass through.
 class Activity {
  public:
   /// True if the value is a float that depends on an input by which the graph is differentiated.

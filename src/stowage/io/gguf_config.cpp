@@ -204,7 +204,7 @@ Result<HfConfig> translate(const GgufFile& file) {
   const Json& metadata = file.metadata();
   const Json* name = metadata.find("general.architecture");
   if (!name || !name->as_string())
-    return fail("general.architecture: expected a name, got {}", name ? shown(*name) : "nothing");
+    return fail("general.architecture: expected a name, got {}", shown(name));
   const auto* architecture =
       std::find_if(std::begin(kArchitectures), std::end(kArchitectures),
                    [&](const Architecture& a) { return a.name == *name->as_string(); });

@@ -20,6 +20,8 @@ std::string shown(const Json& value) {
   return text.substr(0, end) + "…";
 }
 
+std::string shown(const Json* value) { return value ? shown(*value) : "nothing"; }
+
 std::string shown_name(std::string_view name) {
   return shown(Json(name));
 }

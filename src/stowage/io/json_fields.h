@@ -55,6 +55,7 @@ class JsonFields {
 
 /// JSON from outside in a message: its text on one line, at most 80 bytes of it.
 std::string shown(const Json& value);
+std::string shown(const Json* value);  ///< The same; "nothing" if it is null.
 /// The same of a name: in quotes.
 std::string shown_name(std::string_view name);
 

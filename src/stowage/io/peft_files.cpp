@@ -185,7 +185,7 @@ Result<PeftConfig> PeftConfig::parse(std::string_view text, const std::string& p
     const Json* given = fields.find("target_modules");
     fields.refuse("target_modules",
                   fmt::format("expected names of modules, a pattern or \"all-linear\", got {}",
-                              given ? shown(*given) : "nothing"));
+                              shown(given)));
   }
   c.exclude_modules = read_modules(fields, "exclude_modules");
   read_layers(fields, c);

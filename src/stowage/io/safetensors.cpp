@@ -41,11 +41,6 @@ std::string quoted(std::string_view name) {
       .dump();
 }
 
-// A field's value in a message.
-std::string got(const Json* value) {
-  return value ? shown(*value) : "nothing";
-}
-
 Result<TensorInfo> parse_tensor(const std::string& name, const Json& json) {
   const auto bad = [&](std::string_view why) { return fail("tensor {}: {}", quoted(name), why); };
   if (!json.is_object()) return bad(fmt::format("expected an object, got {}", shown(json)));
@@ -56,7 +51,7 @@ Result<TensorInfo> parse_tensor(const std::string& name, const Json& json) {
 
   const Json* dtype = json.find("dtype");
   if (!dtype || !dtype->as_string())
-    return bad(fmt::format("dtype: expected a name, got {}", got(dtype)));
+    return bad(fmt::format("dtype: expected a name, got {}", shown(dtype)));
   const std::optional<DType> known = parse_file_dtype(*dtype->as_string());
   if (!known)
     return bad(fmt::format("dtype {} is not supported; supported are {}",
@@ -65,7 +60,7 @@ Result<TensorInfo> parse_tensor(const std::string& name, const Json& json) {
 
   const Json* shape = json.find("shape");
   if (!shape || !shape->as_array())
-    return bad(fmt::format("shape: expected an array of extents, got {}", got(shape)));
+    return bad(fmt::format("shape: expected an array of extents, got {}", shown(shape)));
   if (shape->as_array()->size() > kMaxRank)
     return bad(fmt::format("shape: expected at most {} axes, got {}", kMaxRank,
                            shape->as_array()->size()));
@@ -81,7 +76,7 @@ Result<TensorInfo> parse_tensor(const std::string& name, const Json& json) {
 
   const Json* offsets = json.find("data_offsets");
   if (!offsets || !offsets->as_array() || offsets->as_array()->size() != 2)
-    return bad(fmt::format("data_offsets: expected [begin, end], got {}", got(offsets)));
+    return bad(fmt::format("data_offsets: expected [begin, end], got {}", shown(offsets)));
   const Result<int64_t> begin = (*offsets->as_array())[0].as_int();
   const Result<int64_t> end = (*offsets->as_array())[1].as_int();
   if (!begin || !end || *begin < 0 || *end < *begin || *end > kMaxBytes)

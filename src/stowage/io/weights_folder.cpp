@@ -60,7 +60,7 @@ Result<std::map<std::string, std::set<std::string>>> read_index(const std::strin
   const Json* map = json->find("weight_map");
   if (!map || !map->is_object())
     return fail("{}: weight_map: expected an object of names and files, got {}", path,
-                map ? shown(*map) : "nothing");
+                shown(map));
   std::map<std::string, std::set<std::string>> shards;
   for (const JsonMember& member : *map->as_object()) {
     const auto bad = [&](std::string_view why) {

@@ -35,23 +35,6 @@ void for_each_kernel(List&& list, Visit&& visit) {
   }
 }
 
-/// visit(instruction) for every instruction of a kernel in a list, nested ones too. Unlike
-/// for_each_kernel() it leaves it to the visitor to cut a kernel off from its copies.
-template <typename Visit>
-void for_each_kernel_instruction(std::vector<Instruction>& list, Visit&& visit) {
-  for (Instruction& instruction : list) {
-    if (instruction.kernel()) {
-      visit(instruction);
-    } else if (Loop* loop = instruction.loop()) {
-      for_each_kernel_instruction(loop->body, visit);
-      for_each_kernel_instruction(loop->condition, visit);
-    } else {
-      for (auto& alternative : branch_of(instruction).alternatives)
-        for_each_kernel_instruction(alternative, visit);
-    }
-  }
-}
-
 /// visit(view, write) for every window of an instruction or of a list of them, nested ones too; one
 /// that is not const gives windows that may be changed.
 template <typename Item, typename Visit>

@@ -59,7 +59,7 @@ class Reorder {
   std::vector<Delta> deltas_;    // Empty where all are plain.
   std::vector<int32_t> order_;
   std::vector<State> states_;  // [buffers]
-  // Of the buffer being placed: the bases that others take, those between low and high.
+  // Scratch of lowest(): bases of a buffer at which it would meet another lie between low and high.
   std::vector<int64_t> low_, high_;
   size_t first_stale_ = 0;     // No position before it is stale,
   int64_t placed_limit_ = 0;   // and all those end at or below this.

@@ -53,8 +53,9 @@ class Overlapper {
   Buffer& buffer(BufferId id) { return schedule_.buffers[id.index()]; }
   const Buffer& buffer(BufferId id) const { return schedule_.buffers[id.index()]; }
 
-  // Moves of one stream run one after another: one bounce buffer serves them all.
-  void share_scratch();
+  // Moves of one stream run one after another: one bounce buffer serves them all. `shared` has it by stream,
+  // once a move of the stream was met. Other kernels stay as they are.
+  void share_scratch(Instruction& move, std::map<StreamKind, BufferId>& shared);
 
   // ---- lists ----
 

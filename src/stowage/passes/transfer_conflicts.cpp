@@ -33,7 +33,6 @@ void Overlapper::find_ringable(Items& items) {
       for (const auto* views : {&k->inputs, &k->outputs})
         for (const View& view : *views) ++dones[view.buffer.index()];
   for (size_t b = 0; b < n_buffers; ++b) {
-    if (here[b] == 0) continue;
     const Buffer& candidate = schedule_.buffers[b];
     ringable_[b] = candidate.role == BufferRole::kTemporary && !candidate.separate &&
                    candidate.slots == 1 && candidate.parts.size() == 1 && !candidate.apart && begins[b] &&

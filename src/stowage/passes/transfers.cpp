@@ -10,9 +10,9 @@ namespace stow {
 
 Overlapped Overlapper::run() {
   STOW_CHECK(numbered_.starts.size() == ahead_.size(), "one number a move");
+  std::map<StreamKind, BufferId> shared;
   for (Instruction& instruction : schedule_.instructions)
-    own_bodies(instruction, [](Instruction&) {});
-  share_scratch();
+    own_bodies(instruction, [&](Instruction& kernel) { share_scratch(kernel, shared); });
   Instructions before, after;
   process(schedule_.instructions, nullptr, before, after);
   return {std::move(schedule_), most_overtook_, work_};
@@ -23,21 +23,17 @@ bool Overlapper::is_cut(const Kernel& kernel, const NumberedMoves::Described& de
          ahead_of(kernel) > 0;
 }
 
-void Overlapper::share_scratch() {
-  std::map<StreamKind, BufferId> shared;
-  const auto share = [&](Instruction& instruction) {
-    const Kernel& kernel = *instruction.kernel();
-    if (!kernel.scratch.valid() || !is_cut(kernel)) return;
-    const auto [it, fresh] = shared.try_emplace(stream_of(kernel, schedule_.buffers), kernel.scratch);
-    Buffer& bounce = buffer(it->second);
-    bounce.each.clear();
-    if (fresh || kernel.scratch == it->second) return;
-    Buffer& own = buffer(kernel.scratch);
-    bounce.bytes = bounce.slot_bytes = std::max(bounce.bytes, own.bytes);
-    own.bytes = own.slot_bytes = 0;
-    instruction.edit_kernel()->scratch = it->second;
-  };
-  for_each_kernel_instruction(schedule_.instructions, share);
+void Overlapper::share_scratch(Instruction& move, std::map<StreamKind, BufferId>& shared) {
+  const Kernel& kernel = *move.kernel();
+  if (!kernel.scratch.valid() || !is_cut(kernel)) return;
+  const auto [it, fresh] = shared.try_emplace(stream_of(kernel, schedule_.buffers), kernel.scratch);
+  Buffer& bounce = buffer(it->second);
+  bounce.each.clear();
+  if (fresh || kernel.scratch == it->second) return;
+  Buffer& own = buffer(kernel.scratch);
+  bounce.bytes = bounce.slot_bytes = std::max(bounce.bytes, own.bytes);
+  own.bytes = own.slot_bytes = 0;
+  move.edit_kernel()->scratch = it->second;
 }
 
 void Overlapper::process(Instructions& list, const Loop* loop, Instructions& before,

@@ -68,7 +68,7 @@ struct LoopStep {
 struct LoopSteps {
   int64_t trip_count = 0;  ///< At least 1; Loop::kOpen: until the predicate is false.
   std::vector<LoopStep> body;
-  std::vector<LoopStep> condition;  ///< Of an open loop; the predicate is read after it.
+  std::vector<LoopStep> condition;  ///< Empty but for an open loop; the predicate is read after it.
   size_t predicate = 0;             ///< Index of the predicate's address; the predicate is a bool.
   /// Addresses that change with this loop's iteration, those of loops in its body among them. None of an open
   /// loop.

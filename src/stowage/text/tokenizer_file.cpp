@@ -23,15 +23,10 @@ bool is_set(const Json* value) {
   return value && !value->is_null();
 }
 
-// A field's value in a message.
-std::string got(const Json* value) {
-  return value ? shown(*value) : "nothing";
-}
-
 Result<std::string> string_at(const Json& object, std::string_view name, const Key& key) {
   const Json* value = object.find(name);
   if (!value || !value->as_string())
-    return fail("{}.{}: expected a string, got {}", key, name, got(value));
+    return fail("{}.{}: expected a string, got {}", key, name, shown(value));
   return *value->as_string();
 }
 
@@ -39,7 +34,7 @@ Result<bool> bool_at(const Json& object, std::string_view name, bool otherwise, 
   const Json* value = object.find(name);
   if (!is_set(value)) return otherwise;
   if (!value->as_bool())
-    return fail("{}.{}: expected true or false, got {}", key, name, got(value));
+    return fail("{}.{}: expected true or false, got {}", key, name, shown(value));
   return *value->as_bool();
 }
 
@@ -49,7 +44,7 @@ Result<int64_t> int_at(const Json& object, std::string_view name, int64_t least,
   const Result<int64_t> number = value ? value->as_int() : Result<int64_t>(fail("missing"));
   if (!number || *number < least || *number > most)
     return fail("{}.{}: expected an integer from {} to {}, got {}", key, name, least, most,
-                got(value));
+                shown(value));
   return *number;
 }
 
@@ -57,7 +52,7 @@ Result<int64_t> int_at(const Json& object, std::string_view name, int64_t least,
 Result<Regex> pattern_at(const Json& object, const Key& key) {
   const Json* pattern = object.find("pattern");
   if (!pattern || !pattern->is_object())
-    return fail("{}.pattern: expected an object, got {}", key, got(pattern));
+    return fail("{}.pattern: expected an object, got {}", key, shown(pattern));
   if (const Json* text = pattern->find("String"); text && text->as_string())
     return Regex::literal(*text->as_string());
   Result<std::string> text = string_at(*pattern, "Regex", key + ".pattern");
@@ -84,7 +79,7 @@ Result<void> each_step(const Json* value, const Key& key, std::string_view list,
   if (*type != "Sequence") return read(*value, *type, key);
   const Json* steps = value->find(list);
   if (!steps || !steps->as_array())
-    return fail("{}.{}: expected an array, got {}", key, list, got(steps));
+    return fail("{}.{}: expected an array, got {}", key, list, shown(steps));
   for (size_t i = 0; i < steps->as_array()->size(); ++i) {
     const Result<void> done =
         each_step(&(*steps->as_array())[i], fmt::format("{}.{}[{}]", key, list, i), list, read);
@@ -209,7 +204,7 @@ Result<void> read_pre_tokenizer(const Json& json, Tokenizer::Impl& out, bool& by
 Result<void> read_merges(const Json& model, BpeModel& out) {
   const Json* merges = model.find("merges");
   if (!merges || !merges->as_array())
-    return fail("model.merges: expected an array, got {}", got(merges));
+    return fail("model.merges: expected an array, got {}", shown(merges));
   out.merges.reserve(merges->as_array()->size());
   for (const Json& merge : *merges->as_array()) {
     const size_t i = out.merges.size();
@@ -231,7 +226,7 @@ Result<void> read_merges(const Json& model, BpeModel& out) {
 
 Result<void> read_model(const Json& json, bool byte_level, Tokenizer::Impl& out) {
   const Json* model = json.find("model");
-  if (!model || !model->is_object()) return fail("model: expected an object, got {}", got(model));
+  if (!model || !model->is_object()) return fail("model: expected an object, got {}", shown(model));
   // Files of old have no type.
   if (is_set(model->find("type"))) {
     Result<std::string> type = string_at(*model, "type", "model");
@@ -242,7 +237,7 @@ Result<void> read_model(const Json& json, bool byte_level, Tokenizer::Impl& out)
   bpe.byte_level = byte_level;
   const Json* vocab = model->find("vocab");
   if (!vocab || !vocab->as_object())
-    return fail("model.vocab: expected an object, got {}", got(vocab));
+    return fail("model.vocab: expected an object, got {}", shown(vocab));
   bpe.vocab.reserve(vocab->as_object()->size());
   for (const JsonMember& member : *vocab->as_object()) {
     const Result<int64_t> id = member.value.as_int();
@@ -281,7 +276,7 @@ Result<void> read_model(const Json& json, bool byte_level, Tokenizer::Impl& out)
 Result<void> read_added_tokens(const Json& json, Tokenizer::Impl& out) {
   const Json* list = json.find("added_tokens");
   if (!is_set(list)) return {};
-  if (!list->as_array()) return fail("added_tokens: expected an array, got {}", got(list));
+  if (!list->as_array()) return fail("added_tokens: expected an array, got {}", shown(list));
   for (const Json& entry : *list->as_array()) {
     const Key key = fmt::format("added_tokens[{}]", out.added.size());
     AddedToken token;
@@ -335,7 +330,7 @@ Result<void> read_added_tokens(const Json& json, Tokenizer::Impl& out) {
 Result<void> read_template(const Json& step, const Key& key, Tokenizer::Impl& out) {
   const Json* single = step.find("single");
   if (!single || !single->as_array())
-    return fail("{}.single: expected an array, got {}", key, got(single));
+    return fail("{}.single: expected an array, got {}", key, shown(single));
   std::vector<int32_t> before, behind;
   bool has_text = false;
   for (const Json& piece : *single->as_array()) {
@@ -353,7 +348,7 @@ Result<void> read_template(const Json& step, const Key& key, Tokenizer::Impl& ou
     const Json* entry = tokens ? tokens->find(*name) : nullptr;
     const Json* ids = entry ? entry->find("ids") : nullptr;
     if (!ids || !ids->as_array())
-      return fail("{}.special_tokens.{}.ids: expected an array, got {}", key, *name, got(ids));
+      return fail("{}.special_tokens.{}.ids: expected an array, got {}", key, *name, shown(ids));
     for (const Json& id : *ids->as_array()) {
       const Result<int64_t> number = id.as_int();
       if (!number || *number < 0 || *number >= 1 << 24)

@@ -118,7 +118,7 @@ Result<std::optional<int64_t>> Reader::id(std::string_view key) const {
 Result<void> Reader::read_tokens() {
   const Json* tokens = find("tokens");
   if (!tokens || !tokens->as_array())
-    return bad("tokens", "expected an array, got {}", tokens ? shown(*tokens) : "nothing");
+    return bad("tokens", "expected an array, got {}", shown(tokens));
   if (tokens->as_array()->size() > kMaxTokens)
     return bad("tokens", "expected at most {} tokens, got {}", kMaxTokens,
                tokens->as_array()->size());
@@ -211,7 +211,7 @@ Result<Json> Reader::byte_level() const {
   }
   const Json* merges = find("merges");
   if (!merges || !merges->as_array())
-    return bad("merges", "expected an array, got {}", merges ? shown(*merges) : "nothing");
+    return bad("merges", "expected an array, got {}", shown(merges));
 
   Json json = Json::object();
   if (known->nfc) json.set("normalizer", step("NFC"));
@@ -246,7 +246,7 @@ Result<Json> Reader::merges_by_score() const {
   const Json* scores = find("scores");
   if (!scores || !scores->as_array() || scores->as_array()->size() != tokens_.size())
     return bad("scores", "expected an array of {} numbers, got {}", tokens_.size(),
-               scores ? shown(*scores) : "nothing");
+               shown(scores));
   std::unordered_map<std::string_view, size_t> ids;
   for (size_t i = 0; i < tokens_.size(); ++i) ids[tokens_[i]] = i;
   struct Merge {

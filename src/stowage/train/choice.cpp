@@ -179,7 +179,7 @@ Choice choose_plan(const Job& job, const Budgets& budgets) {
   Choice choice;
   const DeviceDescriptionPtr& device = job.target()->description();
   if (device && job.config().memory.policy == "auto" && check_network(*device, job.mesh()))
-    choice = find_fastest(job, budgets, device);
+    choice = find_fastest(job, budgets);
   if (!choice.plan) {
     choice = find_fit(job, budgets, planned_under(job, budgets, std::move(choice.candidates)));
     if (!choice.plan) return choice;

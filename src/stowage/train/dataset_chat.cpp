@@ -106,7 +106,7 @@ Result<ChatTokens> chat_tokens(const Json& line, const text::TokenizerFolder& te
                                bool mask_prompt) {
   const Json* member = line.find("messages");
   if (!member || !member->as_array())
-    return fail("messages: expected an array, got {}", member ? shown(*member) : "nothing");
+    return fail("messages: expected an array, got {}", shown(member));
   const Json::Array& messages = *member->as_array();
   if (Result<void> good = check_messages(messages); !good) return good.failure();
   const Json* tools = line.find("tools");

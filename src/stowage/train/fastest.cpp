@@ -9,6 +9,7 @@
 
 #include "stowage/base/in_order.h"
 #include "stowage/runtime/null/simulate.h"
+#include "stowage/runtime/target.h"
 #include "stowage/session/overlap.h"
 #include "stowage/train/fit.h"
 
@@ -71,12 +72,11 @@ Placement work_of(Placement p) {
 
 class FastestSearch {
  public:
-  FastestSearch(const Job& job, const Budgets& budgets, const DeviceDescriptionPtr& device)
+  FastestSearch(const Job& job, const Budgets& budgets)
       : job_(job),
         config_(job.config()),
         budgets_(budgets),
-        known_(device),
-        device_(*device),
+        device_(*job.target()->description()),
         ladder_(placement_ladder(config_, job.model().sizes())),
         too_much_(config_, budgets) {
     find_works();
@@ -205,7 +205,9 @@ class FastestSearch {
     Device::Capacities capacities;
     for (size_t kind = 0; kind < capacities.size(); ++kind)
       capacities[kind] = budgets_[kind].value_or(Device::unlimited_bytes());
-    return simulate(with_few_ahead(plan.programs.step->schedule(), capacities, known_), device_).step_s;
+    const Schedule ahead =
+        with_few_ahead(plan.programs.step->schedule(), capacities, job_.target()->description());
+    return simulate(ahead, device_).step_s;
   }
 
   // True if the state that lies on the device leaves room there for anything else.
@@ -253,8 +255,7 @@ class FastestSearch {
   const Job& job_;
   const TrainConfig& config_;
   const Budgets& budgets_;
-  const DeviceDescriptionPtr known_;
-  const DeviceDescription& device_;  // *known_
+  const DeviceDescription& device_;
   const std::vector<Placement> ladder_;
   TooMuch too_much_;
   std::vector<Work> works_;
@@ -283,8 +284,8 @@ double least_step_s(const Job& job, const JobPlan& base, const Placement& placem
   return longest;
 }
 
-Choice find_fastest(const Job& job, const Budgets& budgets, const DeviceDescriptionPtr& device) {
-  return FastestSearch(job, budgets, device).run();
+Choice find_fastest(const Job& job, const Budgets& budgets) {
+  return FastestSearch(job, budgets).run();
 }
 
 }  // namespace stow

@@ -15,9 +15,10 @@ namespace stow {
 /// the busiest stream with that state moved. A work takes no less time than one whose computation it
 /// contains. What cannot fit by that is not planned.
 ///
-/// The plan has its moves ahead. There is none where nothing that was planned fits; then something that was
-/// not planned may. `device` is not null. `candidates` are all that were planned; those that fit are the last, the slowest first.
-Choice find_fastest(const Job& job, const Budgets& budgets, const DeviceDescriptionPtr& device);
+/// The device is that of the job's target, which has a description. The plan has its moves ahead. There is none
+/// where nothing that was planned fits; then something that was not planned may. `candidates` are all that were
+/// planned; those that fit are the last, the slowest first.
+Choice find_fastest(const Job& job, const Budgets& budgets);
 
 /// Near the least that a placement takes of what counts against the device's budget: the peak of `base`,
 /// a plan of the same work, without the state and gradients that `placement` moves and `base` does not.

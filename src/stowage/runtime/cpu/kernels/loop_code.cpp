@@ -467,8 +467,8 @@ LastResults link_loop(std::span<LoopInstruction> code, std::span<const uint8_t> 
       made.handler = handlers[kCommandHandlers + static_cast<size_t>(made.command) - 1];
     if (made.command == LoopCommand::kEnter) made.at_begin = {};
   }
-  // What the registers hold at a loop's end they hold when it begins again. The first pass finds it, the second
-  // one begins with it.
+  // A loop's next iteration begins with the registers that the last one left. The first pass finds what they
+  // hold, the second one begins with it.
   LastResults at_begin = {};
   const auto pass = [&](bool is_first) {
     bool holds = true;

@@ -27,7 +27,7 @@ enum class LoopCommand : uint8_t {
   kLeaveIfFalse,  ///< Ends the loop if the bool at `index` is false.
   kNext,          ///< Ends the loop after the last iteration, or goes on to the next one.
   kAgain,         ///< As kNext, but goes to the first instruction.
-  // Of a loop in the list.
+  // For a loop in the list:
   kEnter,     ///< Fills the registers with `at_begin`; the loop's first instruction follows.
   kNextOf,    ///< Counts an iteration in *count. If it was the last one, sets that to 0 and goes to `target`.
   kAgainOf    ///< The same, but goes to `target` if it was not the last one.
@@ -43,7 +43,7 @@ struct LastResults {
 };
 
 struct LoopInstruction {
-  void* handler = nullptr;  ///< What run_loop() does; set by link_loop().
+  void* handler = nullptr;  ///< The code in run_loop() that executes it; set by link_loop().
   LoopCommand command = LoopCommand::kAgain;
   SingleOp op = SingleOp::kNone;
   int32_t target = 0;
