@@ -2,11 +2,10 @@
 
 #include <algorithm>
 #include <limits>
-#include <map>
-#include <mutex>
 #include <set>
 #include <utility>
 
+#include "stowage/base/scoped_cache.h"
 #include "stowage/passes/beam_order.h"
 #include "stowage/passes/kept_orders.h"
 
@@ -19,26 +18,10 @@ struct FoundOrder {
   std::vector<std::string> limits;
 };
 
-// The orders that are kept for the scopes that live.
-struct OrderTable {
-  std::mutex mutex;  // guards the rest
-  int n_scopes = 0;
-  std::map<std::vector<int64_t>, FoundOrder> found;  // by the whole problem
-  size_t n_numbers = 0;                              // of all problems
-  size_t n_reused = 0;
-
-  void clear() {
-    found.clear();
-    n_numbers = 0;
-  }
-};
-OrderTable& kept_orders() {
-  static OrderTable table;
-  return table;
+ScopedCache<FoundOrder>& order_cache() {
+  static ScopedCache<FoundOrder> cache;
+  return cache;
 }
-
-// So many numbers of problems are kept, 64 MB of them.
-constexpr size_t kMostNumbers = 8'000'000;
 
 // All that an order depends on.
 std::vector<int64_t> numbers_of(const Graph& graph, const Units& units,
@@ -191,49 +174,18 @@ std::vector<int> order_units(const Graph& graph, const Units& units,
                              readers, found.limits);
     return found;
   };
-  const auto give = [&](FoundOrder found) {
-    limits.insert(limits.end(), found.limits.begin(), found.limits.end());
-    return std::move(found.order);
+  const auto numbers = [&] {
+    return numbers_of(graph, units, facts, value_bytes, place, strategy, most_windows);
   };
-  OrderTable& kept = kept_orders();
-  const auto has_scope = [&] {
-    const std::lock_guard lock(kept.mutex);
-    return kept.n_scopes > 0;
-  };
-  if (strategy == OrderStrategy::kProgram || !has_scope()) return give(find());
-  std::vector<int64_t> numbers =
-      numbers_of(graph, units, facts, value_bytes, place, strategy, most_windows);
-  std::unique_lock lock(kept.mutex);
-  if (const auto at = kept.found.find(numbers); at != kept.found.end()) {
-    ++kept.n_reused;
-    return give(at->second);
-  }
-  lock.unlock();
-  FoundOrder found = find();
-  lock.lock();
-  if (kept.n_scopes > 0) {
-    if (kept.n_numbers + numbers.size() > kMostNumbers) kept.clear();
-    kept.n_numbers += numbers.size();
-    kept.found.insert_or_assign(std::move(numbers), found);
-  }
-  return give(std::move(found));
+  FoundOrder found =
+      strategy == OrderStrategy::kProgram ? find() : order_cache().find(numbers, find);
+  limits.insert(limits.end(), found.limits.begin(), found.limits.end());
+  return std::move(found.order);
 }
 
-KeptOrders::KeptOrders() {
-  OrderTable& kept = kept_orders();
-  const std::lock_guard lock(kept.mutex);
-  if (kept.n_scopes++ == 0) kept.n_reused = 0;
-}
-KeptOrders::~KeptOrders() {
-  OrderTable& kept = kept_orders();
-  const std::lock_guard lock(kept.mutex);
-  if (--kept.n_scopes == 0) kept.clear();
-}
-size_t KeptOrders::n_reused() {
-  OrderTable& kept = kept_orders();
-  const std::lock_guard lock(kept.mutex);
-  return kept.n_reused;
-}
+KeptOrders::KeptOrders() { order_cache().begin_scope(); }
+KeptOrders::~KeptOrders() { order_cache().end_scope(); }
+size_t KeptOrders::n_reused() { return order_cache().n_reused(); }
 
 int64_t peak_bytes(const Graph& graph, const Units& units, const std::vector<int64_t>& value_bytes,
                    const std::vector<int64_t>& scratch_bytes, const std::vector<int>& order) {

@@ -6,11 +6,13 @@
 #include <map>
 
 #include "stowage/base/bytes.h"
+#include "stowage/base/scoped_cache.h"
 #include "stowage/core/disk_blocks.h"
 #include "stowage/ir/schedule_walk.h"
 #include "stowage/pack/exact.h"
 #include "stowage/pack/heuristics.h"
 #include "stowage/plan/condense.h"
+#include "stowage/plan/packing_cache.h"
 #include "stowage/plan/owner_timeline.h"
 
 namespace stow {
@@ -268,19 +270,47 @@ PeakBound peak_bound(const Schedule& schedule) {
   return bound;
 }
 
+namespace {
+
 // Reordering gains nothing after so many steps a buffer without a gain: none of 2700 plans of random
 // programs and of training jobs did. It is half of what planning a small program takes.
 constexpr int64_t kPatience = 20'000;
 
+ScopedCache<pack::Solution>& packing_cache() {
+  static ScopedCache<pack::Solution> cache;
+  return cache;
+}
+
+std::vector<int64_t> numbers_of(const pack::Problem& problem, int64_t work) {
+  std::vector<int64_t> numbers{work};
+  for (const pack::Buffer& b : problem.buffers) {
+    numbers.insert(numbers.end(), {b.alignment, static_cast<int64_t>(b.rects.size())});
+    for (const pack::Rect& r : b.rects)
+      numbers.insert(numbers.end(), {r.offset, r.size, r.lower, r.upper});
+  }
+  return numbers;
+}
+
+pack::Solution pack_greedily(const pack::Problem& problem, int64_t work) {
+  // Compiling must not take longer than a step: a small program's windows are quickly packed.
+  pack::Options options;
+  options.work = work;
+  options.patience = kPatience;
+  options.window_buffers = 256;
+  return packing_cache().find([&] { return numbers_of(problem, work); },
+                              [&] { return pack::pack_greedy(problem, options); });
+}
+
+}  // namespace
+
+PackingCacheScope::PackingCacheScope() { packing_cache().begin_scope(); }
+PackingCacheScope::~PackingCacheScope() { packing_cache().end_scope(); }
+size_t PackingCacheScope::n_reused() { return packing_cache().n_reused(); }
+
 MemoryPlan make_plan(const Schedule& schedule, const PackEffort& effort) {
   std::vector<std::string> limits;
   MemoryPlan plan = lay_out(schedule, [&](const KindProblem& p) {
-    // Compiling must not take longer than a step: a small program's windows are quickly packed.
-    pack::Options options;
-    options.work = effort.work;
-    options.patience = kPatience;
-    options.window_buffers = 256;
-    pack::Solution solution = pack::pack_greedy(p.problem, options);
+    pack::Solution solution = pack_greedily(p.problem, effort.work);
     const int64_t enough = p.kind == MemoryKind::kDevice ? effort.enough : 0;
     if (!search_further(p.problem, effort, enough, solution))
       limits.push_back(fmt::format("pack: {} buffers on {} were packed greedily; up to {} are searched further",

@@ -3,14 +3,16 @@
 #pragma once
 
 #include "stowage/passes/kept_orders.h"
+#include "stowage/plan/packing_cache.h"
 
 namespace stow {
 
 /// Stands around the planning of several programs that are much alike, as the candidates of a choice and the
-/// remedies of a refusal. It holds up to 64 MB and ends before anything runs.
+/// remedies of a refusal. It holds up to 128 MB and ends before anything runs.
 class PlanningScope {
  private:
   const KeptOrders orders_;
+  const PackingCacheScope packings_;
 };
 
 }  // namespace stow
