@@ -1,5 +1,5 @@
-// StrongId: an index that cannot be mixed up with an index of another thing.
-// Not a handle: it owns nothing and is only meaningful beside its container.
+// StrongId: an index whose type prevents confusion with indices into other containers.
+// Not a handle: it owns nothing and is meaningful only with its container.
 #pragma once
 
 #include <cstdint>
