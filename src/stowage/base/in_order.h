@@ -15,9 +15,9 @@ namespace stow {
 /// min(threads, 8) of these functions run at once, each on a thread of its own. take(i, result)
 /// receives their results in the order of i; a return value of false ends the loop. begin() and
 /// take() are called on the calling thread only.
-/// At first one function runs at a time; each result taken allows one more. If take() accepts the
-/// first result as final, nothing else is computed. Functions that still run at the end are waited
-/// for, and their results are dropped. If functions throw, the exception of the lowest i is
+/// At first one function runs at a time; each result taken allows one more. If take() ends the
+/// loop at the first result, nothing else is computed. Functions that still run at the end are
+/// waited for, and their results are dropped. If functions throw, the exception of the lowest i is
 /// rethrown.
 template <typename Begin, typename Take>
 void in_order(size_t n, int threads, const Begin& begin, const Take& take) {

@@ -1,5 +1,5 @@
-// The processes of a training run over a mesh: which devices each has, and what all must have alike.
-// Not the start of processes; that is the launcher's (cli/launch.h).
+// The processes of a training run over a mesh: their devices, and checks that their inputs agree.
+// Not the start of processes; that is the launcher's task (cli/launch.h).
 #pragma once
 
 #include <cstdint>
@@ -16,43 +16,45 @@
 
 namespace stow {
 
-/// The share of this process in a run.
+/// This process's view of the processes of a run.
 struct Together {
-  std::unique_ptr<comm::World> world;  ///< All processes; null where there is one.
-  int64_t devices = 1;                 ///< The number that this process has.
-  int64_t devices_on_host = 1;         ///< The number that this machine's processes have.
-  int threads = 1;                     ///< The number that each device has.
-  comm::Window window;                 ///< The memory through which devices exchange.
+  std::unique_ptr<comm::World> world;  ///< The group of all processes; null for a single process.
+  int64_t devices = 1;                 ///< Number of devices of this process.
+  int64_t devices_on_host = 1;         ///< Number of devices of all processes on this machine.
+  int threads = 1;                     ///< Number of threads of each device.
+  comm::Window window;                 ///< The memory through which devices exchange data.
 
-  bool is_first() const { return !world || world->process() == 0; }  ///< True if it prints and writes.
+  /// True if this process prints and writes files.
+  bool is_first() const { return !world || world->process() == 0; }
 };
 
-/// Threads of each of so many devices of this machine.
+/// Returns the number of threads of each device if this machine has that many devices.
 int threads_each(int64_t devices_on_host);
 
-/// Adds --devices to the arguments of `train` that have --processes without it: as many as make up the mesh.
-/// Leaves arguments that have faults to their parser.
+/// If the arguments of `train` have --processes but not --devices, appends the --devices that make
+/// up the mesh. Does nothing for invalid arguments, which their parser reports.
 void add_devices_of_mesh(std::vector<std::string>& arguments);
 
-/// Joins the processes that were started for the mesh of the configuration. `devices`: of each process, as
-/// --devices says; 0: as many as make up the mesh.
-/// Errors: devices times processes are not the mesh; those of World::join.
+/// Joins the processes that were started for the mesh of the configuration. `devices`: number of
+/// devices of each process (--devices); 0: the mesh divided by the processes.
+/// Errors: devices times processes differs from the size of the mesh; those of World::join.
 Result<Together> join_processes(const TrainConfig& config, int32_t devices);
 
-/// The window of a run that is planned, in so many processes of one host with so many devices each; 0: as
-/// join_processes has it.
-/// Errors: devices times processes are not the mesh.
+/// Returns the window of a planned run of `processes` processes on one host, each with `devices`
+/// devices; 0 as in join_processes.
+/// Errors: devices times processes differs from the size of the mesh.
 Result<comm::Window> planned_window(const TrainConfig& config, int32_t processes, int32_t devices);
 
-/// Checks that all processes have the same facts. All call it at the same place.
-/// Errors: as comm::check_agreement.
+/// Checks that all processes have the same facts. A collective: every process calls it at the same
+/// point. Errors: as comm::check_agreement.
 Result<void> check_agreement(const Together& together, std::span<const comm::Fact> facts);
 
-/// Returns once all processes have called it. All call it at the same place.
+/// A barrier: returns once all processes have called it. `label` names it in errors.
 /// Errors: as the collectives.
 Result<void> wait_for_all(const Together& together, std::string_view label);
 
-/// The least of the values that the processes give. All call it at the same place.
+/// Returns the minimum of all processes' values. A collective: every process calls it at the same
+/// point. Errors: throws comm::CommunicationError.
 int64_t least_of_all(const Together& together, int64_t value);
 
 }  // namespace stow

@@ -1,5 +1,5 @@
-// A rising skyline over plain buffers that fills what is tightest first: one fast pass.
-// Not a search: each decision stands. What has no room below the capacity is left out.
+// Rise: one fast skyline pass over plain buffers that fills the tightest sections first.
+// Not a search: no decision is revised. Buffers without room below the capacity are left out.
 #pragma once
 
 #include <cmath>
@@ -15,57 +15,60 @@
 
 namespace stow::pack {
 
-/// How a pass ranks buffers that would lie equally well: size^a * length, largest first. A section
-/// where the live sum is below its largest by a share x counts for exp(-x / focus) in a length.
+/// Parameters of a pass. Among the candidates for a place, it takes the buffer with the largest
+/// size^size_power * length. Length is the lifetime with sections weighted: a section whose live
+/// sum is smaller than the largest by a share x has weight exp(-x / focus), plus a small constant.
 struct RiseStrategy {
   double size_power = 0;
   double focus = 0.05;
-  double noise = 0;  // Relative.
-  /// A gap is given up at once, and what is short kept for where it is needed more, when it is at
-  /// most this share of the slack above it; more where the stretch is narrower than buffers are
-  /// long on average, less where it is wider.
+  double noise = 0;  // Relative random change of a rank.
+  /// Largest gap that is left unused although a buffer fits, as a share of the slack of the
+  /// tightest section of its stretch. Scaled by mean lifetime / width of the stretch; at most 5 %.
   double tolerance = 0;
-  /// So is one of at most this share of what its slack is more than that of the neighbour to which
-  /// it rises: a level skyline is worth most where it is tight.
+  /// Largest gap that is left unused to level the skyline, as a share of the difference in slack
+  /// between the stretch and the tighter neighbour to which it rises.
   double levelling = 0;
   uint64_t seed = 1;
 };
 
-/// The skyline is the top of what is placed in each section. Its lowest stretch takes, of the
-/// buffers that live wholly within it, one that lives through its tightest section: where what is
-/// placed, the gaps below and what is yet to be placed come highest. Where none lives within the
-/// stretch, it rises to its lower neighbour and the gap is lost. Each step costs O(log n) and a
-/// search in a tree of lifetimes, whatever the number of overlaps.
+/// The skyline is the top of the placed buffers in each section; a stretch is a maximal run of
+/// sections at one height. Each step takes the lowest stretch and places on it a buffer whose
+/// lifetime is within the stretch, if possible one that is live in its tightest section: the
+/// section in which placed buffers, gaps and unplaced buffers together are highest. If no buffer
+/// fits, the stretch rises to its lower neighbour, and the gap is lost. Each step costs O(log n)
+/// and a search in a tree of lifetimes, independently of the number of overlaps.
 class Rise {
  public:
   static constexpr int64_t kNoCapacity = INT64_MAX;
 
   Rise(const std::vector<Item>& items, int32_t n_sections);
 
-  /// One pass. A stretch that cannot rise below `capacity` gives up a buffer. False if stop() was
-  /// true or the area left out is more than `most_left_out`; the pass is then of no use.
+  /// Runs one pass. If a stretch cannot rise because its unplaced buffers would then exceed
+  /// `capacity`, one of them is left out. Returns false if stop() was true or the area of the
+  /// left-out buffers exceeds `most_left_out`; the pass is then invalid.
   bool run(const RiseStrategy& strategy, int64_t capacity, const std::function<bool()>& stop,
            double most_left_out = HUGE_VAL);
 
-  /// The same around buffers at the offsets `fixed` [items]; Walls::kFree: not fixed. The fixed
-  /// buffers alone must be a packing below `capacity`, which must not be kNoCapacity. Below a fixed
-  /// buffer only buffers that fit under it are placed, and no gap is left for later. False as of
-  /// run().
+  /// run() around buffers that are fixed at the offsets `fixed` [items]; Walls::kFree marks buffers
+  /// that are not fixed. The fixed buffers must be a valid packing below `capacity`, which must not
+  /// be kNoCapacity. Below a fixed buffer only buffers that fit under it are placed; tolerance and
+  /// levelling have no effect there. Returns false as run() does.
   bool run_around(const std::vector<int64_t>& fixed, const RiseStrategy& strategy, int64_t capacity,
                   const std::function<bool()>& stop, double most_left_out = HUGE_VAL);
 
-  // The same in parts, each with a strategy of its own.
+  // run() in steps, each with its own strategy: begin(), then advance() until all_placed().
   void begin(int64_t capacity);
-  /// Until all of the skyline is at `until` or above. False as of run().
+  /// Continues the pass until the whole skyline is at height `until` or above. Returns false as
+  /// run() does.
   bool advance(const RiseStrategy& strategy, int64_t until, const std::function<bool()>& stop,
                double most_left_out = HUGE_VAL);
   bool all_placed() const { return now_.heap.empty(); }  // True if each is placed or left out.
-  /// How near the pass is to leaving out more, in bytes, higher when nearer: the least slack of all
-  /// sections with its sign turned, and more where others have hardly more (`softness` bytes). What
-  /// is left out counts twice its bytes, were it of a mean length.
+  /// A measure in bytes of how close the pass is to leaving out more buffers; smaller is better. It
+  /// is the negated least slack of all sections, as a soft minimum of width `softness` bytes, plus
+  /// twice the left-out area divided by the mean lifetime.
   double strain(double softness) const;
 
-  /// [items] of the last pass; kLeftOut where there was no room.
+  /// Offsets [items] of the last pass; kLeftOut for buffers without room.
   static constexpr int64_t kLeftOut = -1;
   std::vector<int64_t> offsets() const;
   int64_t height() const { return now_.height; }
@@ -73,20 +76,22 @@ class Rise {
   double area_left_out() const { return now_.area_left_out; }  // In sections times bytes.
 
  private:
-  // Node over a run of sections, without what is added to whole ancestors.
+  // Nodes of segment trees over sections. `least` includes the node's `add`, but not its
+  // ancestors'.
   struct CountNode {
-    int32_t least, add;  // Least number of buffers still to be placed in a section; addend to all.
+    int32_t least, add;  // Least number of unplaced buffers in a section; addend of all sections.
   };
   struct SlackNode {
-    int64_t least, add;  // Least bytes that the capacity leaves in a section; addend to all.
-    int32_t section;     // The first that has the least.
+    int64_t least, add;  // Least slack of a section, in bytes; addend of all sections.
+    int32_t section;     // The first section with the least slack.
   };
-  // The span of a part of the lifetimes, and the largest rank of its buffers that are not placed.
+  // A node of the tree of lifetimes: bounds of its buffers' first and last sections.
   struct Box {
     int32_t first_from, first_to, last_from, last_to;
-    double rank;
-    int64_t size;  // The least of any.
+    double rank;   // Largest rank of an unplaced buffer; -1 if there is none.
+    int64_t size;  // Least size of a buffer.
   };
+  // A buffer in the tree of lifetimes.
   struct Entry {
     int32_t first, last;
     double rank;  // -1 when placed or left out.
@@ -95,24 +100,26 @@ class Rise {
     int64_t slack;
     int32_t section;
   };
+  // A maximal run of sections whose skyline has one height.
   struct Stretch {
     int64_t height;
     int32_t first, last;
-    bool operator<(const Stretch& o) const {  // For a heap with the lowest on top.
+    bool operator<(const Stretch& o) const {  // For a heap with the lowest stretch on top.
       return height != o.height ? height > o.height : first > o.first;
     }
   };
 
  public:
-  /// A pass under way, without the ranks, which every advance() makes anew.
+  /// The state of an unfinished pass, without the ranks, which every advance() computes again.
   struct State {
-    bool bounded = false;
+    bool bounded = false;  // True if there is a capacity.
     std::vector<CountNode> counts;
     std::vector<SlackNode> slacks;
-    std::vector<uint8_t> finished;  // [sections] nothing more lives there.
-    std::vector<Stretch> heap;
-    std::vector<int32_t> end_of, start_of;  // The stretch that starts, or ends, at a section.
-    std::vector<int64_t> height_of;         // Height of the stretch that starts at a section.
+    std::vector<uint8_t> finished;  // [sections] true if no unplaced buffer is live there.
+    std::vector<Stretch> heap;      // May hold stretches that no longer exist.
+    // [sections] the other end of the stretch that starts, or ends, at a section; -1 if none does.
+    std::vector<int32_t> end_of, start_of;
+    std::vector<int64_t> height_of;  // [sections] height of the stretch that starts here.
     std::vector<int64_t> offset_at;  // In the order of the tree's leaves.
     int64_t height = 0;
     int32_t n_left_out = 0;
@@ -147,7 +154,7 @@ class Rise {
   void settle(int32_t first, int32_t last, int64_t height);
   void place(int32_t item, int32_t first, int32_t last, int64_t height);
   void leave_out(int32_t item, int32_t first, int32_t last, int64_t height);
-  // True if a gap below a stretch of the skyline may be left unused.
+  // True if the gap between a stretch and its lower neighbour is left unused.
   bool give_up(const RiseStrategy& strategy, int32_t first, int32_t last, int64_t slack,
                int64_t left, int64_t right, int64_t gap) const;
   int32_t best_around(int32_t first, int32_t last, int32_t section, int64_t height) const;
@@ -159,10 +166,10 @@ class Rise {
   std::vector<int32_t> count_;  // [sections] buffers.
   double mean_length_ = 0;      // Mean lifetime of the items, in sections.
 
-  std::vector<int32_t> by_box_, position_;  // Items in the order of the tree's leaves, and back.
+  std::vector<int32_t> by_box_, position_;  // Items in the order of the leaves, and the inverse.
   std::vector<Box> boxes_;
   std::vector<Entry> entries_;  // In the order of the tree's leaves.
-  // By focus: the weights of all sections before one, summed.
+  // By focus: prefix sums of the sections' weights.
   std::map<double, std::vector<double>> weights_until_;
 
   int32_t leaves_ = 1;

@@ -1,5 +1,5 @@
-// Buffers whose places are fixed, above a rising skyline: which of them it meets first.
-// Not what is occupied below the skyline, and not the skyline itself (rise.h).
+// Walls: buffers at fixed offsets above the skyline of a Rise pass, queried for the lowest one.
+// Not the bytes below the skyline, and not the skyline itself (rise.h).
 #pragma once
 
 #include <cstdint>
@@ -15,14 +15,16 @@ class Walls {
 
   explicit Walls(int32_t n_sections);
 
-  /// `offsets` of all items, kFree where one is not fixed. Both are kept by reference.
+  /// Builds the index. `offsets`: those of all items; kFree for items that are not fixed. Both
+  /// arguments are kept by reference.
   void build(const std::vector<Item>& items, const std::vector<int64_t>& offsets);
   void clear();
 
-  /// The fixed item of the lowest offset that lives in any of the sections first..last and was not
-  /// passed; -1 if there is none. O(log n).
+  /// Returns the item with the lowest offset among the fixed items that are live in any of the
+  /// sections first..last and were not passed; -1 if there is none. O(log n).
   int32_t lowest(int32_t first, int32_t last) const;
-  /// The skyline has reached it, and all that is fixed below.
+  /// Removes an item that the skyline has reached. Lower fixed items of its sections must have been
+  /// passed before.
   void pass(int32_t item);
 
  private:
@@ -34,8 +36,9 @@ class Walls {
   int32_t leaves_ = 1;
   const std::vector<Item>* items_ = nullptr;
   const std::vector<int64_t>* offsets_ = nullptr;
-  std::vector<std::vector<int32_t>> lists_;  // Items that cover a node, not its parent; falling.
-  std::vector<int32_t> below_;               // The lowest of a node and its descendants.
+  // By node: items that cover it, but not its whole parent, by decreasing offset.
+  std::vector<std::vector<int32_t>> lists_;
+  std::vector<int32_t> below_;  // By node: the lowest item of it and its descendants.
 };
 
 }  // namespace stow::pack
