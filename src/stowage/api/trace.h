@@ -35,8 +35,8 @@ struct Shards {
 
 /// The data of a concrete array. Handles that differ only in whether their dtype is weak share it.
 struct Storage {
-  // Bytes on a device; or, without a buffer, a few bytes in the host, copied to a device when
-  // needed.
+  // Either bytes on a device, in `buffer`, or a few bytes in the host, in `literal`, which are
+  // copied to a device when needed.
   DeviceBufferPtr buffer;
   std::vector<std::byte> literal;
   std::string donated;  ///< The program that took the buffer, and where; empty: not donated.
