@@ -1,5 +1,6 @@
-// Array: the one type of values: concrete (bytes on a device), traced (a value of a graph under
-// construction) or abstract (a type alone). Not the functions over arrays; see math.h and the rest.
+// Array: a value that is concrete (data on a device), traced (a value of a graph) or abstract (a
+// type).
+// Not the functions over arrays; see math.h, shaping.h, reduce.h and others.
 #pragma once
 
 #include <array>
@@ -245,7 +246,7 @@ class Operand {
 /// thread, by default Device::cpu().
 std::shared_ptr<Device> default_device();
 
-/// While it lives, `device` is this thread's default device.
+/// Sets this thread's default device during its lifetime.
 class DefaultDevice {
  public:
   explicit DefaultDevice(std::shared_ptr<Device> device);  ///< Takes effect at once.
@@ -257,8 +258,8 @@ class DefaultDevice {
   std::shared_ptr<Device> before_;
 };
 
-/// While it lives, operations recorded by this thread carry `name` in their source path; scopes
-/// nest as "mlp/up".
+/// During its lifetime, operations that this thread records have `name` in their source path;
+/// scopes nest as "mlp/up".
 class Scope {
  public:
   explicit Scope(std::string_view name);  ///< Enters it.

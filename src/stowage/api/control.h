@@ -14,7 +14,7 @@ struct BranchRequest {
   TreeRef operands;
 };
 struct BranchResult {
-  std::vector<Array> outputs;
+  std::vector<Array> outputs;  ///< Leaves of the result.
   OwnedTree result;  ///< Result of branch 0; its leaves belong to that branch's trace.
 };
 BranchResult run_branches(const BranchRequest& request);
@@ -26,6 +26,7 @@ struct LoopRequest {
   LeafFunction body;
   SourceLocation at;
 };
+/// Run a while_loop and a fori_loop. They return the leaves of the final carry.
 std::vector<Array> run_while(const LoopRequest& request, const LeafFunction& condition);
 std::vector<Array> run_fori(const LoopRequest& request, const Operand& lower, const Operand& upper);
 

@@ -34,9 +34,10 @@ struct ScanRequest {
   SourceLocation at;
 };
 struct ScanResult {
-  std::vector<Array> carry, ys;
-  OwnedTree result;
+  std::vector<Array> carry, ys;  ///< Leaves of the final carry, and stacked results.
+  OwnedTree result;              ///< Result of the body; its leaves belong to the body's trace.
 };
+/// Runs or records a scan. Errors: as scan.
 ScanResult run_scan(const ScanRequest& request);
 
 /// Builds the result of scan for a body that returns R.

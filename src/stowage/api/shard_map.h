@@ -54,7 +54,7 @@ struct ShardMapCall {
 };
 /// A type-erased call in a trace.
 struct ShardMapResult {
-  std::vector<Array> outputs;
+  std::vector<Array> outputs;  ///< Leaves of the result, as whole arrays.
   OwnedTree result;  ///< The result's tree; its leaves belong to the body's trace.
 };
 ShardMapResult run_shard_map(const ShardMapCall& call, const TreeRef& arguments,

@@ -1,4 +1,4 @@
-// The tracing machinery: what an Array holds, the stack of traces, recording of nodes.
+// Tracing: the content of an Array, the stack of traces, recording of nodes.
 // Not public: users see array.h and the transforms.
 #pragma once
 

@@ -7,6 +7,7 @@
 
 namespace stow {
 
+/// An index of 32 bits. Each `Tag` makes a type of its own. A default-constructed id is invalid.
 template <typename Tag>
 struct StrongId {
   static constexpr uint32_t kInvalid = ~uint32_t{0};

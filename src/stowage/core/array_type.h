@@ -19,6 +19,7 @@ inline constexpr int kNumMemoryKinds = 3;
 std::string_view memory_kind_name(MemoryKind kind);
 std::optional<MemoryKind> parse_memory_kind(std::string_view name);  ///< None for no such name.
 
+/// The type of an array: dtype, shape and memory kind.
 struct ArrayType {
   DType dtype = DType::kF32;
   Shape shape;

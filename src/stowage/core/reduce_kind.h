@@ -7,6 +7,7 @@
 
 namespace stow {
 
+/// kAnd and kOr are bitwise for integers and logical for bool.
 enum class ReduceKind : uint8_t { kSum, kMax, kMin, kAnd, kOr };
 
 /// "sum", "max", "min", "and" or "or".

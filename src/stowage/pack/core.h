@@ -9,6 +9,7 @@
 
 namespace stow::pack {
 
+/// A packing problem over some of the buffers of a larger one.
 struct Core {
   std::vector<Item> items;   // Lifetimes in the core's own sections: its maximal live sets.
   std::vector<int32_t> ids;  // Index of each item in the original problem, increasing.

@@ -15,6 +15,7 @@ struct Item {
   int32_t first, last;
 };
 
+/// The end of a search: a packing was found; there is none below the capacity; neither is known.
 enum class Outcome { kSolved, kInfeasible, kStopped };
 
 /// Branching rule: which buffer to decide on next.
@@ -75,16 +76,20 @@ class ExactSearch {
   int32_t choose_in_tightest(int32_t begin, int32_t end);
   int32_t tightest_section(int32_t begin, int32_t end) const;
   int64_t lowest_in_block(int32_t block);
+  // Follows unplaced buffers that fit below `item` down to one below which none fits.
   int32_t descend(int32_t item) const;
   double weighted_slack(int32_t section) const;
   // Functions that return bool return false if the branch has no solution or runs out of work.
   bool place(int32_t item);
+  // Adds `change` to crossing_ within the item's lifetime.
   void cross(int32_t item, int32_t change);
   bool postpone(int32_t item);
   bool propagate();
+  // Raises the bound of an unsupported buffer to the lowest top of an unplaced neighbour.
   bool rest(int32_t item);
   bool raise(int32_t item, int64_t bound, bool supported);
   bool check_section(int32_t section);
+  // Increases the weight of the tightest section of a buffer that failed.
   void blame(int32_t item);
   void set(Kind kind, int32_t index, int64_t value);
   void undo(size_t mark);

@@ -17,6 +17,7 @@ struct LargeOptions {
   std::function<bool()> stop;
 };
 
+/// A valid packing.
 struct LargeResult {
   std::vector<int64_t> offsets;  // [items]
   int64_t height = 0;

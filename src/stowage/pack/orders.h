@@ -9,10 +9,11 @@
 
 namespace stow::pack {
 
+/// The measure by which buffers are sorted; largest first, except for kPeakDistance and kProgram.
 enum class Order {
   kPeakDistance,  // Buffers live in the fullest section first, then by distance from it.
   kPressure,      // By the largest live sum among the buffer's sections.
-  kPressureArea,
+  kPressureArea,  // By pressure; ties by area.
   kLifetime,
   kArea,
   kSize,

@@ -17,6 +17,7 @@ enum class Fit {
   kBest,   // The free offset with the least slack above the buffer; the lowest of equal ones.
 };
 
+/// Places buffers greedily. Reused for many orders of one problem.
 class Placer {
  public:
   /// Both must outlive the placer.

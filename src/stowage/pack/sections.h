@@ -17,6 +17,7 @@ struct SectionRect {
   int32_t last = 0;
 };
 
+/// The rectangles of a problem by buffer, with lifetimes in sections.
 struct Sections {
   std::vector<SectionRect> rects;  // Buffer by buffer.
   std::vector<int32_t> begin;      // Buffer b has rects[begin[b]] up to rects[begin[b + 1]].

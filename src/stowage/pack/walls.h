@@ -9,6 +9,7 @@
 
 namespace stow::pack {
 
+/// An index of fixed buffers by section and offset: a segment tree over sections.
 class Walls {
  public:
   static constexpr int64_t kFree = -1;

@@ -1,5 +1,5 @@
 // Calibration: this machine's rates, measured with the kernels that programs run.
-// Not a benchmark of those kernels; bench/ sets them beside their peers.
+// Not a benchmark of those kernels; bench/ compares them with other libraries.
 #pragma once
 
 #include <functional>
