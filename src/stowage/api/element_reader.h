@@ -1,6 +1,5 @@
-// ElementReader: reads elements of a concrete array from buffers or shards; and functions that
-// write the data of new arrays in place. Not public, and converts no dtypes; users call
-// to_vector().
+// ElementReader reads elements of concrete arrays; functions that write new arrays in place.
+// Not public, and no conversion of dtypes; users call to_vector().
 #pragma once
 
 #include <functional>

@@ -1,6 +1,5 @@
 // Reverse-mode differentiation of a graph into one joint graph of forward and backward.
-// Not the choice of residuals: the joint graph keeps everything; passes/residuals.h acts on the
-// marks.
+// Not the choice of residuals: the joint graph keeps everything (see passes/residuals.h).
 #pragma once
 
 #include <vector>

@@ -1,6 +1,5 @@
 // The joint body of a differentiated scan: forward and backward of one iteration.
-// Not the choice of residuals: split_joint_scan makes one of each value that the backward part
-// reads.
+// Not the choice of residuals: split_joint_scan keeps each value that the backward part reads.
 #pragma once
 
 #include <vector>

@@ -1,6 +1,5 @@
 // Using-directives that give the library's sources short names such as Node, Value and Mesh.
-// Not for headers that <stowage/stowage.h> includes; those write ir::Node, so that a user's `using
-// namespace stow` does not import these names.
+// Not for headers that <stowage/stowage.h> includes, whose users should not get these names.
 #pragma once
 
 namespace stow {
