@@ -161,7 +161,7 @@ std::vector<CapturedArray> captured_of(const JitEntry& entry) {
   std::vector<CapturedArray> captured;
   for (size_t i = 0; i < entry.captures.size(); ++i)
     captured.push_back({entry.input_names[entry.n_leaves + i], entry.captures[i].type(),
-                        to_string(entry.captures[i].impl()->made)});
+                        to_string(entry.captures[i].impl()->provenance)});
   return captured;
 }
 

@@ -29,7 +29,7 @@ std::string named(const Array& array) {
         graph.input_names()[static_cast<size_t>(graph.value(impl.id).index)];
     if (!name.empty()) return fmt::format("argument '{}' of {}", name, impl.trace->what);
   }
-  const std::string place = source_path(impl.made);
+  const std::string place = source_path(impl.provenance);
   return place.empty() ? "" : "made at " + place;
 }
 
@@ -54,7 +54,7 @@ std::vector<ArrayType> infer_here(OpKind op, const Params& params,
 Array make_abstract(const ArrayType& type) {
   auto impl = std::make_shared<ArrayImpl>();
   impl->type = type;
-  impl->made = current_provenance();
+  impl->provenance = current_provenance();
   return Array(std::move(impl));
 }
 
@@ -142,7 +142,7 @@ void throw_here(std::string message) {
 
 std::string describe(const Array& array) {
   if (array.empty()) return "an empty Array";
-  const std::string place = to_string(array.impl()->made);
+  const std::string place = to_string(array.impl()->provenance);
   return to_string(array.type()) + (place.empty() ? "" : " made at " + place);
 }
 
@@ -150,13 +150,13 @@ Array Trace::input(const ArrayType& type, std::string name) {
   return wrap(graph.add_input(type, std::move(name)), current_provenance());
 }
 
-Array Trace::wrap(ValueId id, ProvenancePtr made) {
+Array Trace::wrap(ValueId id, ProvenancePtr provenance) {
   auto impl = std::make_shared<ArrayImpl>();
   impl->state = ArrayImpl::State::kTraced;
   impl->type = graph.type(id);
   impl->trace = shared_from_this();
   impl->id = id;
-  impl->made = std::move(made);
+  impl->provenance = std::move(provenance);
   return Array(std::move(impl));
 }
 
@@ -253,11 +253,12 @@ std::vector<Array> record(OpKind op, Params params, std::span<const Array> opera
   }
   types = infer_here(op, node.params, types, node.graphs, operands);
   node.provenance = current_provenance();
-  const ProvenancePtr made = node.provenance;
+  const ProvenancePtr provenance = node.provenance;
   const NodeId id = trace->graph.add_node(std::move(node), types);
   std::vector<Array> results;
   for (size_t i = 0; i < types.size(); ++i)
-    results.push_back(trace->wrap(trace->graph.node(id).result(static_cast<int>(i)), made));
+    results.push_back(
+        trace->wrap(trace->graph.node(id).result(static_cast<int>(i)), provenance));
   return results;
 }
 

@@ -59,7 +59,7 @@ struct ArrayImpl {
   std::shared_ptr<Trace> trace;
   ValueId id;
 
-  ProvenancePtr made;  ///< The scope and source line that made it; null if unknown.
+  ProvenancePtr provenance;  ///< The scope and source line that made it; null if unknown.
 };
 
 /// A graph under construction. Arrays of outer traces and concrete arrays that its nodes use become
@@ -76,7 +76,7 @@ class Trace : public std::enable_shared_from_this<Trace> {
   /// Errors: TraceError if the array has no data, its trace has ended or it was donated.
   ValueId lift(const Array& array);
   /// An Array that stands for a value of this graph.
-  Array wrap(ValueId id, ProvenancePtr made);
+  Array wrap(ValueId id, ProvenancePtr provenance);
   /// Adds a constant of rank 0 or a few elements, with these bytes.
   ValueId constant(const ArrayType& type, std::vector<std::byte> data);
 
