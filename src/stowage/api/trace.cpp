@@ -200,14 +200,15 @@ ValueId Trace::lift(const Array& array) {
       if (!impl.storage->donated.empty())
         fail_here("[array] {} was donated to {} and cannot be used again", describe(array),
                   impl.storage->donated);
-      return bakes && !impl.storage->literal.empty() ? bake(impl) : capture(array);
+      return literals_as_constants && !impl.storage->literal.empty() ? embed_literal(impl)
+                                                                     : capture(array);
     case ArrayImpl::State::kAbstract:
       return capture(array);
   }
   return {};
 }
 
-ValueId Trace::bake(const ArrayImpl& impl) {
+ValueId Trace::embed_literal(const ArrayImpl& impl) {
   const auto [it, is_new] = captured_.try_emplace({impl.storage.get(), 0});
   if (is_new) {
     it->second = constant(impl.type, impl.storage->literal);
@@ -310,7 +311,7 @@ Nested trace_nested(const std::string& what, std::span<const ArrayType> inputs,
                     const std::function<std::vector<Array>(std::span<const Array>)>& body) {
   Trace* outer = current_trace();
   STOW_CHECK(outer, "a nested trace needs a trace around it");
-  auto trace = std::make_shared<Trace>(what, outer->bakes);
+  auto trace = std::make_shared<Trace>(what, outer->literals_as_constants);
   const SourceLocation here = context().site;
   {
     const ActiveTrace active(trace);

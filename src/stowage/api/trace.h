@@ -66,9 +66,11 @@ struct ArrayImpl {
 /// inputs after the declared ones, in the order of first use.
 class Trace : public std::enable_shared_from_this<Trace> {
  public:
-  /// `what`: the transform, for errors: "jit(step)". `bakes_literals`: literals become constants of
-  /// the graph instead of captured inputs. A nested trace takes the value of its outermost trace.
-  Trace(std::string what, bool bakes_literals) : what(std::move(what)), bakes(bakes_literals) {}
+  /// `what`: the transform, for errors: "jit(step)". `literals_as_constants`: literals become
+  /// constants of the graph instead of captured inputs. A nested trace has the value of its
+  /// outermost trace.
+  Trace(std::string what, bool literals_as_constants)
+      : what(std::move(what)), literals_as_constants(literals_as_constants) {}
 
   /// Adds a declared input and returns it.
   Array input(const ArrayType& type, std::string name);
@@ -88,7 +90,7 @@ class Trace : public std::enable_shared_from_this<Trace> {
   Array last_effect;
 
   const std::string what;
-  const bool bakes;
+  const bool literals_as_constants;
   bool ended = false;
   /// A sharding over the mesh that calls of device_put in this trace named; null: none did.
   std::shared_ptr<const Sharding> over_mesh;
@@ -98,7 +100,7 @@ class Trace : public std::enable_shared_from_this<Trace> {
  private:
   Array first_effect_;  // the token of the outermost trace, once made
   ValueId capture(const Array& array);
-  ValueId bake(const ArrayImpl& impl);
+  ValueId embed_literal(const ArrayImpl& impl);
 
   std::map<std::pair<const void*, uint32_t>, ValueId> captured_;  ///< By storage, or trace and id.
   std::vector<std::shared_ptr<const Storage>> literals_;  ///< Kept alive, so that keys stay unique.
