@@ -130,10 +130,11 @@ Trace* current_trace() {
 ProvenancePtr current_provenance() {
   Context& c = context();
   if (c.scope.empty() && c.site.line == 0) return nullptr;
-  if (!c.last || c.last->location.line != c.site.line || c.last->location.file != c.site.file ||
-      c.last->scope != c.scope)
-    c.last = std::make_shared<const Provenance>(Provenance{c.scope, c.site});
-  return c.last;
+  ProvenancePtr& last = c.last_provenance;
+  if (!last || last->location.line != c.site.line || last->location.file != c.site.file ||
+      last->scope != c.scope)
+    last = std::make_shared<const Provenance>(Provenance{c.scope, c.site});
+  return last;
 }
 
 void throw_here(std::string message) {
@@ -286,7 +287,7 @@ std::vector<Array> traced_or_run(const char* what,
     trace->graph.set_outputs(std::move(outputs));
   }
   std::vector<Array> results = run_or_abstract(what, std::move(trace->graph), trace->captures,
-                                               trace->over_mesh.get());
+                                               trace->mesh_sharding.get());
   results.resize(weak.size());  // less the token of effects
   for (size_t i = 0; i < results.size(); ++i) results[i].impl()->type.weak = weak[i];
   return results;

@@ -93,7 +93,7 @@ class Trace : public std::enable_shared_from_this<Trace> {
   const bool literals_as_constants;
   bool ended = false;
   /// A sharding over the mesh that calls of device_put in this trace named; null: none did.
-  std::shared_ptr<const Sharding> over_mesh;
+  std::shared_ptr<const Sharding> mesh_sharding;
   Graph graph;
   std::vector<Array> captures;  ///< The array of each captured input, in the order of the inputs.
 
@@ -114,7 +114,7 @@ struct Context {
   DevicePtr device;     ///< The thread's default device; null: the program's.
   GraphRunner runner;
   std::shared_ptr<MeshPrograms> mesh_programs;  ///< Made when first needed.
-  ProvenancePtr last;  ///< The provenance returned last, for reuse.
+  ProvenancePtr last_provenance;  ///< The provenance returned last, for reuse.
 };
 /// The state of the calling thread.
 Context& context();
