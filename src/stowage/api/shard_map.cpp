@@ -145,7 +145,7 @@ ShardMapResult run_shard_map(const ShardMapCall& call, const TreeRef& arguments,
     check_result();
     result.outputs = leaves_of(result.result.ref);
   } else {
-    Nested nested =
+    NestedTrace nested =
         trace_nested("shard_map", types, paths, parts.size(), [&](std::span<const Array> inputs) {
           const ManualMesh manual(mesh, call.automatic);
           result.result = function(inputs);

@@ -307,9 +307,9 @@ static Graph with_inputs_in_order(const Graph& from, std::span<const size_t> ord
   return to;
 }
 
-Nested trace_nested(const std::string& what, std::span<const ArrayType> inputs,
-                    std::span<const std::string> names, size_t captures_at,
-                    const std::function<std::vector<Array>(std::span<const Array>)>& body) {
+NestedTrace trace_nested(const std::string& what, std::span<const ArrayType> inputs,
+                         std::span<const std::string> names, size_t captures_at,
+                         const std::function<std::vector<Array>(std::span<const Array>)>& body) {
   Trace* outer = current_trace();
   STOW_CHECK(outer, "a nested trace needs a trace around it");
   auto trace = std::make_shared<Trace>(what, outer->literals_as_constants);
@@ -338,7 +338,7 @@ Nested trace_nested(const std::string& what, std::span<const ArrayType> inputs,
   return {with_inputs_in_order(from, order), trace->captures, !trace->last_effect.empty()};
 }
 
-void pass_effects(Nested& nested) {
+void pass_effects(NestedTrace& nested) {
   if (nested.has_effects) return;
   nested.has_effects = true;
   const Array token = current_trace()->effect_token();
@@ -350,7 +350,7 @@ void pass_effects(Nested& nested) {
   nested.graph.set_outputs(std::move(outputs));
 }
 
-Array carry_effects(Nested& nested, size_t n_carries) {
+Array carry_effects(NestedTrace& nested, size_t n_carries) {
   const Array token = current_trace()->effect_token();
   const size_t n_captures = nested.captures.size();
   size_t at = 0;  // which capture it is

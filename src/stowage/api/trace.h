@@ -173,7 +173,7 @@ std::vector<Array> traced_or_run(const char* what, const std::function<std::vect
 
 /// A finished nested trace: its graph, and the arrays of the surrounding traces that it captured,
 /// in the order of the inputs that stand for them.
-struct Nested {
+struct NestedTrace {
   Graph graph;
   std::vector<Array> captures;
   /// True if a node in it has an effect. The graph then has the token of the last effect as an
@@ -183,16 +183,16 @@ struct Nested {
 /// Calls `body` in a new trace with inputs of these types and names; `body` returns the outputs.
 /// Inputs of the graph: the declared ones, with the captures before declared input number
 /// `captures_at` (0: first). `what`: the transform, for errors.
-Nested trace_nested(const std::string& what, std::span<const ArrayType> inputs,
-                    std::span<const std::string> names, size_t captures_at,
-                    const std::function<std::vector<Array>(std::span<const Array>)>& body);
+NestedTrace trace_nested(const std::string& what, std::span<const ArrayType> inputs,
+                         std::span<const std::string> names, size_t captures_at,
+                         const std::function<std::vector<Array>(std::span<const Array>)>& body);
 
 /// Makes a nested graph without effects capture the effect token and return it as an additional
 /// output.
-void pass_effects(Nested& nested);
+void pass_effects(NestedTrace& nested);
 /// Turns the effect token of a loop's body into a carry after its `n_carries` carries. Inputs of
 /// the body: captures, carries, slices. Returns the token that is the initial value of that carry.
-Array carry_effects(Nested& nested, size_t n_carries);
+Array carry_effects(NestedTrace& nested, size_t n_carries);
 /// Takes the results of a node with effects. Makes result `at`, the token, the last effect of the
 /// current trace, and returns the remaining results.
 std::vector<Array> take_effects(std::vector<Array> results, size_t at);

@@ -83,7 +83,7 @@ class GradientTransformation {
 
   std::vector<Part> parts_;
 
-  friend class Nested;
+  friend class NestedTransformation;
 };
 
 /// Returns a transformation that applies these transformations one after another.
@@ -97,9 +97,9 @@ GradientTransformation chain(const GradientTransformation& first, const T&... re
 }
 
 /// A transformation inside another one, whose state contains its state.
-class Nested {
+class NestedTransformation {
  public:
-  explicit Nested(GradientTransformation inner) : inner_(std::move(inner)) {}
+  explicit NestedTransformation(GradientTransformation inner) : inner_(std::move(inner)) {}
   OptState init(const Leaves& params) const { return inner_.init_leaves(params, {}); }
   void update(Leaves& updates, OptState& state, const Leaves& params) const;
 
