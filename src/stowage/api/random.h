@@ -130,8 +130,8 @@ Array weibull_min(const Operand& key, const Operand& scale, const Operand& conce
 /// exp(sigma * normal).
 Array lognormal(const Operand& key, const Operand& sigma = 1.0,
                 const std::optional<Shape>& shape = {}, DType dtype = DType::kF32);
-/// Numbers of the inverse Gaussian distribution with this mean and scale 1. Source: Michael et al.
-/// 1976.
+/// Numbers of the inverse Gaussian distribution with this mean and scale 1.
+/// Source: Michael et al. 1976.
 Array wald(const Operand& key, const Operand& mean, const std::optional<Shape>& shape = {},
            DType dtype = DType::kF32);
 /// Numbers of a density that rises linearly from left to mode and falls linearly to right.
