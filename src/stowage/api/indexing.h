@@ -17,12 +17,12 @@ namespace stow {
 Dims check_axes(std::string_view name, const Axes& axes, const ArrayType& type, bool all);
 
 /// Adds `extent` to negative indices.
-Array from_the_end(const Array& indices, int64_t extent);
+Array resolve_negative(const Array& indices, int64_t extent);
 
 /// The gather of take_along_axis: elements of x along one axis, by indices of x's rank. Each other
 /// axis is a batch axis, or, if the indices have extent 1 there, an axis of the window.
-struct AlongAxis {
-  AlongAxis(const Shape& x, const Shape& indices, int64_t axis);
+struct AlongAxisGather {
+  AlongAxisGather(const Shape& x, const Shape& indices, int64_t axis);
   GatherParams params;
   Dims vectors;  ///< The shape of the indices as index vectors.
 };
@@ -31,25 +31,25 @@ struct AlongAxis {
 ScalarValue out_of_range_value(DType dtype);
 
 /// Clamps index vectors so that the window of each lies within x. `p`: a gather of x.
-Array starts_within(const Array& indices, const Array& x, const GatherParams& p);
+Array clamp_starts(const Array& indices, const Array& x, const GatherParams& p);
 /// Returns `read`, the result of the gather `p` of x, with `value` in each window that does not lie
 /// wholly within x.
-Array filled_outside(const Array& read, const Array& indices, const Array& x, const GatherParams& p,
-                     const ScalarValue& value);
+Array fill_out_of_bounds(const Array& read, const Array& indices, const Array& x,
+                         const GatherParams& p, const ScalarValue& value);
 
 /// Returns the elements `sources` of an axis in that order, as a concatenation of slices (reversed
 /// ones if the numbers decrease) and repetitions.
-Array picked(const Array& x, int axis, const std::vector<int64_t>& sources);
+Array take_static(const Array& x, int axis, const std::vector<int64_t>& sources);
 
 /// Returns x with an elementwise function applied to each element as many times as `counts` says,
 /// in a loop.
-Array apply_counted(const Array& x, const Array& counts,
-                    const std::function<Array(const Array&)>& function);
+Array apply_repeatedly(const Array& x, const Array& counts,
+                       const std::function<Array(const Array&)>& function);
 
 /// A list of Index resolved for an array, in three steps: a slice along every axis; a gather of the
 /// slice, if there are index arrays; a reshape that adds new axes. Errors: TraceError "[index] …".
-struct Places {
-  Places(const Array& x, std::span<const Index> indices);
+struct ResolvedIndex {
+  ResolvedIndex(const Array& x, std::span<const Index> indices);
 
   /// The slice has positive steps; the axes `reversed` are reversed after it.
   SliceParams slice;
