@@ -49,7 +49,7 @@ Result<int> run_in_processes(const LaunchOptions& options, std::span<const std::
 /// to 6 seconds, longer with a larger number. If the first process has the same error, it prints it
 /// meanwhile, and mpirun ends the waiting processes. Otherwise the process of the lowest number
 /// that has the error prints it first.
-void let_first_process_speak();
+void defer_to_first_process();
 
 /// Runs a command that may run as several processes. Calls `run` if one process is asked for, or in
 /// a process that the launcher or mpirun started; else starts the processes. Under mpirun all

@@ -17,7 +17,7 @@
 namespace stow {
 
 /// This process's view of the processes of a run.
-struct Together {
+struct ProcessGroup {
   std::unique_ptr<comm::World> world;  ///< The group of all processes; null for a single process.
   int64_t devices = 1;                 ///< Number of devices of this process.
   int64_t devices_on_host = 1;         ///< Number of devices of all processes on this machine.
@@ -29,7 +29,7 @@ struct Together {
 };
 
 /// Returns the number of threads of each device if this machine has that many devices.
-int threads_each(int64_t devices_on_host);
+int threads_per_device(int64_t devices_on_host);
 
 /// If the arguments of `train` have --processes but not --devices, appends the --devices that make
 /// up the mesh. Does nothing for invalid arguments, which their parser reports.
@@ -38,7 +38,7 @@ void add_devices_of_mesh(std::vector<std::string>& arguments);
 /// Joins the processes that were started for the mesh of the configuration. `devices`: number of
 /// devices of each process (--devices); 0: the mesh divided by the processes.
 /// Errors: devices times processes differs from the size of the mesh; those of World::join.
-Result<Together> join_processes(const TrainConfig& config, int32_t devices);
+Result<ProcessGroup> join_processes(const TrainConfig& config, int32_t devices);
 
 /// Returns the window of a planned run of `processes` processes on one host, each with `devices`
 /// devices; 0 as in join_processes.
@@ -47,14 +47,14 @@ Result<comm::Window> planned_window(const TrainConfig& config, int32_t processes
 
 /// Checks that all processes have the same facts. A collective: every process calls it at the same
 /// point. Errors: as comm::check_agreement.
-Result<void> check_agreement(const Together& together, std::span<const comm::Fact> facts);
+Result<void> check_agreement(const ProcessGroup& group, std::span<const comm::Fact> facts);
 
 /// A barrier: returns once all processes have called it. `label` names it in errors.
 /// Errors: as the collectives.
-Result<void> wait_for_all(const Together& together, std::string_view label);
+Result<void> process_barrier(const ProcessGroup& group, std::string_view label);
 
 /// Returns the minimum of all processes' values. A collective: every process calls it at the same
 /// point. Errors: throws comm::CommunicationError.
-int64_t least_of_all(const Together& together, int64_t value);
+int64_t min_over_processes(const ProcessGroup& group, int64_t value);
 
 }  // namespace stow
