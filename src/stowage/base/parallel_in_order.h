@@ -1,4 +1,4 @@
-// in_order: runs independent computations in parallel and consumes their results in order.
+// parallel_in_order: runs independent computations in parallel and consumes their results in order.
 // Not for kernels; those have their own team of threads.
 #pragma once
 
@@ -20,7 +20,7 @@ namespace stow {
 /// waited for, and their results are dropped. If functions throw, the exception of the lowest i is
 /// rethrown.
 template <typename Begin, typename Take>
-void in_order(size_t n, int threads, const Begin& begin, const Take& take) {
+void parallel_in_order(size_t n, int threads, const Begin& begin, const Take& take) {
   using Work = typename decltype(begin(size_t{0}))::value_type;
   using Value = decltype(std::declval<Work&>()());
   constexpr int kMost = 8;  // each takes memory of its own
