@@ -181,7 +181,7 @@ Result<std::string> set_aside_checkpoints(const std::string& folder) {
   if (checkpoints->empty()) return std::string();
   const std::string aside = set_aside_folder(folder);
   if (Result<void> made = ensure_directory(aside); !made) return made.failure();
-  const Result<HeldDirectory> held = HeldDirectory::hold(aside);
+  const Result<DirectoryLock> held = DirectoryLock::lock(aside);
   if (!held) return held.failure();
   const Result<std::vector<std::string>> names = names_in(folder);
   if (!names) return names.failure();

@@ -49,13 +49,13 @@ Result<void> check_writable_directory(const std::string& path);
 
 /// An exclusive lock (flock) of a folder during this object's lifetime. The system releases it when
 /// the process ends in any way. On file systems without flock nothing is locked.
-class HeldDirectory {
+class DirectoryLock {
  public:
   /// Locks the folder. Errors: it is locked already; it cannot be opened.
-  static Result<HeldDirectory> hold(const std::string& path);
+  static Result<DirectoryLock> lock(const std::string& path);
 
  private:
-  explicit HeldDirectory(FileDescriptor folder) : folder_(std::move(folder)) {}
+  explicit DirectoryLock(FileDescriptor folder) : folder_(std::move(folder)) {}
   FileDescriptor folder_;
 };
 

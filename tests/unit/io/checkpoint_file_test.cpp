@@ -419,7 +419,7 @@ TEST(CheckpointFile, SetsNothingAsideWhereARunIsAtWork) {
   SmallRun run;
   ASSERT_TRUE(run.save(folder / "previous", 5).ok());
   ASSERT_TRUE(run.save(folder.path(), 6).ok());
-  const HeldDirectory held = HeldDirectory::hold(folder / "previous").value();
+  const DirectoryLock held = DirectoryLock::lock(folder / "previous").value();
   EXPECT_THAT(set_aside_checkpoints(folder.path()).error(), testing::HasSubstr("another run"));
   EXPECT_TRUE(Checkpoint::open(folder / "previous/step-000005.json", run.needs).ok());
   EXPECT_TRUE(Checkpoint::open(folder / "step-000006.json", run.needs).ok());
