@@ -32,7 +32,7 @@ struct ExpectedTensor {
 /// Conditions for a checkpoint to continue a run: exactly these tensors, and a configuration in
 /// which each key of `config` has that value. A key that is missing in the checkpoint, which may be
 /// older than the key, has the value in `defaults`, if any.
-struct CheckpointNeeds {
+struct CheckpointRequirements {
   std::vector<ExpectedTensor> tensors;
   ConfigText config, defaults;
   /// By key, text to add to the error if the key has another value; "{}" in it stands for the
@@ -68,8 +68,8 @@ Result<std::string> save_checkpoint(const std::string& folder, const CheckpointM
 /// Removes the checkpoints that `keep` does not name, except that of `saved_step`, and the
 /// incomplete files of killed runs. `saved_names`: names of the tensor files of `saved_step`.
 /// Failures to remove a file are ignored.
-void tidy_checkpoints(const std::string& folder, int64_t saved_step,
-                      const std::set<std::string>& saved_names, const Retention& keep);
+void remove_old_checkpoints(const std::string& folder, int64_t saved_step,
+                            const std::set<std::string>& saved_names, const Retention& keep);
 
 /// True if the file name of `path` has the form of a checkpoint's file.
 bool is_checkpoint_name(const std::string& path);
@@ -112,7 +112,7 @@ class Checkpoint {
   /// tensors, and that the pieces of each tensor hold every element once. Files outside of the
   /// share get only their size checked, when they are read. Errors: "FILE: reason" for the first
   /// fault found.
-  static Result<Checkpoint> open(const std::string& path, const CheckpointNeeds& needs,
+  static Result<Checkpoint> open(const std::string& path, const CheckpointRequirements& needs,
                                  CheckpointShare share = {});
 
   /// Opens a checkpoint of any configuration and any tensors, and verifies all of its files.
@@ -137,7 +137,7 @@ class Checkpoint {
 
  private:
   Checkpoint() = default;
-  static Result<Checkpoint> open(const std::string& path, const CheckpointNeeds* needs,
+  static Result<Checkpoint> open(const std::string& path, const CheckpointRequirements* needs,
                                  CheckpointShare share);
   Result<void> open_whole(const std::string& path, bool verifies);
   Result<void> open_shards(const std::string& path, CheckpointShare share);

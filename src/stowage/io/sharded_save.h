@@ -38,8 +38,8 @@ struct OwnedSlice {
 /// process of each mesh position. A slice that several processes hold is assigned, the largest
 /// slices first, to the holder with the fewest bytes so far. The result depends on the arguments
 /// only, so it is the same in all processes.
-std::vector<OwnedSlice> share_out_slices(std::span<const MeshTensor> tensors, const MeshShape& mesh,
-                                         std::span<const int32_t> processes);
+std::vector<OwnedSlice> assign_slices(std::span<const MeshTensor> tensors, const MeshShape& mesh,
+                                      std::span<const int32_t> processes);
 
 /// A slice to be written.
 struct SliceBytes {
@@ -55,7 +55,8 @@ struct SaveTicket {
   int64_t step = 0;
   uint64_t save_id = 0;  ///< Random number that identifies the save.
   int32_t n_processes = 1;
-  int32_t is_replaced = 0;  ///< 1 if a checkpoint of that step exists; the last step replaces it.
+  /// 1 if a checkpoint of that step exists, which the last step replaces; else 0.
+  int32_t replaces_checkpoint = 0;
 };
 
 /// Data of the file that a process has written. Trivially copyable.

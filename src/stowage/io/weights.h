@@ -77,7 +77,7 @@ class WeightSource {
   Result<void> set_tensors(std::vector<WeightInfo> tensors);
   /// Handles a tied model that stores lm_head.weight nevertheless. If the head differs from the
   /// embedding, unties it, as transformers 5 does; else drops it from tensors().
-  Result<void> settle_tied_head();
+  Result<void> resolve_tied_head();
 
  private:
   std::string path_;
