@@ -1,5 +1,5 @@
 // Local repair of a packing: forces left-out buffers in, and ejects the buffers they overlap.
-// Not a construction (rise.h): it needs a packing that leaves few buffers out.
+// Not a construction (skyline_pass.h): it needs a packing that leaves few buffers out.
 #pragma once
 
 #include <cstdint>

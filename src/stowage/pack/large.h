@@ -1,4 +1,4 @@
-// Anytime packing of tens of thousands of plain buffers, by Rise passes over all buffers or cores.
+// Anytime packing of tens of thousands of plain buffers, by passes over all buffers or a core.
 // Not exact (exact.h), and not for rigid groups (heuristics.h).
 #pragma once
 

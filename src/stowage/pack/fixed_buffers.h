@@ -1,5 +1,5 @@
-// Walls: buffers at fixed offsets above the skyline of a Rise pass, queried for the lowest one.
-// Not the bytes below the skyline, and not the skyline itself (rise.h).
+// FixedBuffers: buffers at fixed offsets above the skyline of a SkylinePass; finds the lowest one.
+// Not the bytes below the skyline, and not the skyline itself (skyline_pass.h).
 #pragma once
 
 #include <cstdint>
@@ -10,11 +10,11 @@
 namespace stow::pack {
 
 /// An index of fixed buffers by section and offset: a segment tree over sections.
-class Walls {
+class FixedBuffers {
  public:
   static constexpr int64_t kFree = -1;
 
-  explicit Walls(int32_t n_sections);
+  explicit FixedBuffers(int32_t n_sections);
 
   /// Builds the index. `offsets`: those of all items; kFree for items that are not fixed. Both
   /// arguments are kept by reference.

@@ -1,4 +1,4 @@
-// Rise: one fast skyline pass over plain buffers that fills the tightest sections first.
+// SkylinePass: one fast pass over plain buffers that fills the tightest sections first.
 // Not a search: no decision is revised. Buffers without room below the capacity are left out.
 #pragma once
 
@@ -11,14 +11,14 @@
 
 #include "stowage/base/inside.h"
 #include "stowage/pack/exact_search.h"
-#include "stowage/pack/walls.h"
+#include "stowage/pack/fixed_buffers.h"
 
 namespace stow::pack {
 
 /// Parameters of a pass. Among the candidates for a place, it takes the buffer with the largest
 /// size^size_power * length. Length is the lifetime with sections weighted: a section whose live
 /// sum is smaller than the largest by a share x has weight exp(-x / focus), plus a small constant.
-struct RiseStrategy {
+struct SkylineStrategy {
   double size_power = 0;
   double focus = 0.05;
   double noise = 0;  // Relative random change of a rank.
@@ -37,30 +37,31 @@ struct RiseStrategy {
 /// section in which placed buffers, gaps and unplaced buffers together are highest. If no buffer
 /// fits, the stretch rises to its lower neighbour, and the gap is lost. Each step costs O(log n)
 /// and a search in a tree of lifetimes, independently of the number of overlaps.
-class Rise {
+class SkylinePass {
  public:
   static constexpr int64_t kNoCapacity = INT64_MAX;
 
-  Rise(const std::vector<Item>& items, int32_t n_sections);
+  SkylinePass(const std::vector<Item>& items, int32_t n_sections);
 
   /// Runs one pass. If a stretch cannot rise because its unplaced buffers would then exceed
   /// `capacity`, one of them is left out. Returns false if stop() was true or the area of the
   /// left-out buffers exceeds `most_left_out`; the pass is then invalid.
-  bool run(const RiseStrategy& strategy, int64_t capacity, const std::function<bool()>& stop,
+  bool run(const SkylineStrategy& strategy, int64_t capacity, const std::function<bool()>& stop,
            double most_left_out = HUGE_VAL);
 
-  /// run() around buffers that are fixed at the offsets `fixed` [items]; Walls::kFree marks buffers
-  /// that are not fixed. The fixed buffers must be a valid packing below `capacity`, which must not
-  /// be kNoCapacity. Below a fixed buffer only buffers that fit under it are placed; tolerance and
-  /// levelling have no effect there. Returns false as run() does.
-  bool run_around(const std::vector<int64_t>& fixed, const RiseStrategy& strategy, int64_t capacity,
-                  const std::function<bool()>& stop, double most_left_out = HUGE_VAL);
+  /// run() around buffers that are fixed at the offsets `fixed` [items]; FixedBuffers::kFree marks
+  /// buffers that are not fixed. The fixed buffers must be a valid packing below `capacity`, which
+  /// must not be kNoCapacity. Below a fixed buffer only buffers that fit under it are placed;
+  /// tolerance and levelling have no effect there. Returns false as run() does.
+  bool run_around(const std::vector<int64_t>& fixed, const SkylineStrategy& strategy,
+                  int64_t capacity, const std::function<bool()>& stop,
+                  double most_left_out = HUGE_VAL);
 
   // run() in steps, each with its own strategy: begin(), then advance() until all_placed().
   void begin(int64_t capacity);
   /// Continues the pass until the whole skyline is at height `until` or above. Returns false as
   /// run() does.
-  bool advance(const RiseStrategy& strategy, int64_t until, const std::function<bool()>& stop,
+  bool advance(const SkylineStrategy& strategy, int64_t until, const std::function<bool()>& stop,
                double most_left_out = HUGE_VAL);
   bool all_placed() const { return now_.heap.empty(); }  // True if each is placed or left out.
   /// A measure in bytes of how close the pass is to leaving out more buffers; smaller is better. It
@@ -132,7 +133,7 @@ class Rise {
  private:
   static constexpr int64_t kUnplaced = -2;  // An offset.
 
-  void rank(const RiseStrategy& strategy);
+  void rank(const SkylineStrategy& strategy);
   void build_boxes(int32_t box, int32_t begin, int32_t end, bool by_first);
   void rank_boxes(int32_t box, int32_t begin, int32_t end);
   void take_out(int32_t item);
@@ -155,7 +156,7 @@ class Rise {
   void place(int32_t item, int32_t first, int32_t last, int64_t height);
   void leave_out(int32_t item, int32_t first, int32_t last, int64_t height);
   // True if the gap between a stretch and its lower neighbour is left unused.
-  bool give_up(const RiseStrategy& strategy, int32_t first, int32_t last, int64_t slack,
+  bool give_up(const SkylineStrategy& strategy, int32_t first, int32_t last, int64_t slack,
                int64_t left, int64_t right, int64_t gap) const;
   int32_t best_around(int32_t first, int32_t last, int32_t section, int64_t height) const;
   int32_t choose_victim(int32_t section, int64_t need) const;
@@ -174,7 +175,7 @@ class Rise {
 
   int32_t leaves_ = 1;
   std::vector<int32_t> newly_finished_;
-  Walls walls_;
+  FixedBuffers fixed_buffers_;
   const std::vector<int64_t>* fixed_ = nullptr;  // During run_around().
   State now_;
 };
