@@ -20,7 +20,7 @@ std::vector<std::string> device_names();
 Result<DeviceDescription> load_device_description(const std::string& name_or_path);
 
 /// Returns the name of this machine's description: its processor and the threads of kernels.
-std::string this_machine(int threads);
+std::string machine_name(int threads);
 
 /// Returns the file to which calibration writes its results: $XDG_CACHE_HOME/stowage/device.toml,
 /// else ~/.cache/stowage/device.toml; empty if the environment has neither variable.
