@@ -17,7 +17,7 @@ class TraceError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// A valid request that memory is too small for: a plan over budget, a device out of capacity.
+/// A valid request that exceeds memory or disk space: a plan over budget, a full device.
 class CapacityError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
