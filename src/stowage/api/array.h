@@ -41,7 +41,7 @@ constexpr DType dtype_of() {
     return sizeof(T) == 1 ? DType::kU8 : sizeof(T) == 4 ? DType::kU32 : DType::kU64;
 }
 
-/// A C++ scalar as an operand. Its dtype is weak: the scalar takes the dtype of the array beside it
+/// A C++ scalar as an operand. Its dtype is weak: the scalar takes the dtype of the array operand
 /// (x * 2.0 keeps bf16). Without an array, a float is f32 and an integer i32, or i64 if it does not
 /// fit.
 struct ScalarValue {

@@ -11,7 +11,7 @@ struct AssociativeScanOptions {
   int axis = 0;
 };
 
-// For the template below; each works on all leaves.
+// Helpers of associative_scan. Each works on every leaf.
 /// Every second element along the axis, from `first` on, up to but not including `stop`.
 std::vector<Array> scan_every_second(const std::vector<Array>& leaves, int axis, int64_t first,
                                      int64_t stop);
