@@ -115,17 +115,17 @@ std::shared_ptr<const MeshOptions> mesh_options(const std::string& what, const M
   return options;
 }
 
-void note_mesh(const NamedSharding& sharding) {
+void record_mesh(const NamedSharding& sharding) {
   if (const MeshShape* mesh = manual_mesh())
     fail_here("[device_put] expected a memory kind in the body of shard_map, where arrays are parts, got "
               "{} over {}; move the argument or the result",
               to_string(Sharding(sharding)), to_string(*mesh));
   for (const std::shared_ptr<Trace>& trace : context().traces) {
-    if (!trace->over_mesh)
-      trace->over_mesh = std::make_shared<const Sharding>(NamedSharding(sharding.mesh(), {}));
-    else if (!(trace->over_mesh->named()->mesh() == sharding.mesh()))
+    if (!trace->mesh_sharding)
+      trace->mesh_sharding = std::make_shared<const Sharding>(NamedSharding(sharding.mesh(), {}));
+    else if (!(trace->mesh_sharding->named()->mesh() == sharding.mesh()))
       fail_here("[device_put] expected one mesh in a program, got {} and {}",
-                to_string(trace->over_mesh->named()->mesh()), to_string(sharding.mesh()));
+                to_string(trace->mesh_sharding->named()->mesh()), to_string(sharding.mesh()));
   }
 }
 
@@ -188,8 +188,8 @@ std::vector<Array> MeshArguments::placed(const sharding::Mesh& mesh, const Input
     return i < inputs.names.size() ? inputs.names[i] : std::string();
   };
   const auto lies = [&](size_t i) {
-    return i < inputs.lies.size() && inputs.lies[i]
-               ? *sharding_over_mesh(*inputs.lies[i])
+    return i < inputs.shardings.size() && inputs.shardings[i]
+               ? *sharding_over_mesh(*inputs.shardings[i])
                : NamedSharding(mesh, {}, memory_kind_name(inputs.arrays[i].type().kind));
   };
   // All processes compare at every call, whichever of them have kept what.
@@ -330,7 +330,7 @@ std::vector<Array> MeshPrograms::run(const std::string& what, const MeshLayout& 
   std::vector<ArrayType> types;
   for (ValueId v : graph.outputs()) types.push_back(graph.type(v));
   const std::vector<Array> placed =
-      MeshArguments().placed(layout.mesh, {.arrays = arguments, .lies = layout.inputs});
+      MeshArguments().placed(layout.mesh, {.arrays = arguments, .shardings = layout.inputs});
   const size_t hash = structural_hash(graph);
   const auto [first, last] = programs_.equal_range(hash);
   for (auto it = first; it != last; ++it)

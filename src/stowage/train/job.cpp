@@ -11,7 +11,7 @@
 #include <fmt/format.h>
 
 #include "stowage/base/bytes.h"
-#include "stowage/base/in_order.h"
+#include "stowage/base/parallel_in_order.h"
 #include "stowage/base/progress.h"
 #include "stowage/core/sums.h"
 #include "stowage/runtime/target.h"
