@@ -84,8 +84,9 @@ struct HeadAdapter {
 /// Numbers: in f32 with chunks of kProductBlock, the bits of all logits at once; other chunks change the
 ///          order of the sums in the gradient of `head`.
 /// Adapter: with `adapter` the logits are hidden @ head + z b', summed in the wider of their dtypes and
-///          f32. z exists for all tokens at once. With slots, a token whose logits or gradient would not
-///          be finite has a log-probability of NaN and no gradient, so it affects no other adapter.
+///          f32. z exists for all tokens at once. With slots, a token whose logits are not finite has
+///          a log-probability of NaN and no gradient. A token whose gradient would not be finite has
+///          none either. So no token affects another adapter.
 /// Errors:  TraceError if the shapes do not fit or `chunk` is not positive.
 /// Source:  SkyRL tx's LogitsProcessor.
 Array linear_log_probs(const Array& hidden, const Array& head, const Array& targets, int64_t chunk,

@@ -1,4 +1,4 @@
-// A scope in which orders of units that were found are kept, and returned again for the same problem.
+// A cache of orders of units, which lives as long as a scope.
 // Not the search for an order; order.h has that.
 #pragma once
 
@@ -8,10 +8,10 @@
 
 namespace stow {
 
-/// Keeps every order that order_units() finds, on any thread, while a scope lives. The candidates of one
-/// search, and the plans that one command compares, share most of their nested graphs. Scopes nest and
-/// overlap: orders are dropped when the last scope ends. Up to 64 MB of problems are kept, then none of the
-/// earlier ones.
+/// While a scope lives, order_units() keeps every order that it finds, on any thread, and returns it again
+/// for an equal problem. The candidates of one search, and the plans that one command compares, share most
+/// of their nested graphs. Scopes nest and overlap: orders are dropped when the last scope ends. When the
+/// problems exceed 64 MB, all earlier ones are dropped.
 class KeptOrders {
  public:
   KeptOrders();
@@ -19,7 +19,7 @@ class KeptOrders {
   KeptOrders(const KeptOrders&) = delete;
   KeptOrders& operator=(const KeptOrders&) = delete;
 
-  /// The number of orders that were returned again since the first of the scopes that live began.
+  /// Number of orders that were reused since the oldest living scope began.
   static size_t n_reused();
 };
 
