@@ -1,5 +1,5 @@
 // Writes types, parameters, regions and provenances as text, by the table of ir/fields.h.
-// Not graphs and schedules, which ir/print.cpp and ir/schedule_printer.cpp write. FieldReader reads it.
+// Not graphs and schedules (ir/print.cpp, ir/schedule_printer.cpp). FieldReader reads the text.
 #pragma once
 
 #include <fmt/format.h>

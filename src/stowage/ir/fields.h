@@ -1,5 +1,5 @@
-// The fields of every params struct and of Region, by name: the table that printer, parser, equality
-// and hash share. Not their text; a new params struct needs one entry here and no code elsewhere.
+// The fields of every params struct and of Region, by name, for printer, parser, equality and hash.
+// Not their text; a new params struct needs one entry here and no code elsewhere.
 #pragma once
 
 #include <string_view>

@@ -83,8 +83,8 @@ struct Node {
   RegionId region;        ///< Index in the graph's table of regions; invalid outside any region.
   bool backward = false;  ///< True for the work of reverse mode on cotangents.
   /// True for a node in a region if the gradient of a node outside the region reads one of its
-  /// results. The results then exist whether or not the region is recomputed. Residuals of scans and
-  /// conds do not count as results here.
+  /// results. The results then exist whether or not the region is recomputed. Residuals of scans
+  /// and conds do not count as results here.
   bool leaves = false;
 
   ValueId result(int i = 0) const {

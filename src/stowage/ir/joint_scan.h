@@ -1,5 +1,5 @@
-// Joins a forward scan and its backward scan into one body, and splits them again: the one place that
-// decides which values the backward scan reads. Not the choice of kept values; that rewrites the body.
+// Joins a forward scan and its backward scan into one joint body, and splits it again.
+// Not the choice of kept values; the residuals pass makes it by rewriting the joint body.
 #pragma once
 
 #include <vector>
@@ -15,8 +15,8 @@ namespace stow {
 struct JointScan {
   Graph body;
   ScanParams forward;  ///< Without residuals.
-  /// ScanParams::reverse of the backward scan. A gradient runs in the opposite direction of its forward
-  /// scan; the jvp of a gradient runs in the direction of that gradient.
+  /// ScanParams::reverse of the backward scan. A gradient runs in the opposite direction of its
+  /// forward scan; the jvp of a gradient runs in the direction of that gradient.
   bool backward_reverse = false;
   int n_backward_consts = 0, n_backward_carries = 0;
   Dims backward_in_axes;   ///< The scanned axis of each backward-only scanned operand.
@@ -38,8 +38,8 @@ struct SplitScan {
 SplitScan split_joint_scan(const JointScan& joint);
 
 /// The inverse of split_joint_scan(), for two scans of `graph`; `backward` reads residuals of
-/// `forward`. `backward_only` receives the operands of `backward` that are not operands of `forward`,
-/// in the order of the joint body's backward-only inputs (consts, carries, slices).
+/// `forward`. `backward_only` receives the operands of `backward` that are not operands of
+/// `forward`, in the order of the joint body's backward-only inputs (consts, carries, slices).
 JointScan join_scans(const Graph& graph, const Node& forward, const Node& backward,
                      std::vector<ValueId>& backward_only);
 

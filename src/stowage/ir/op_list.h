@@ -160,9 +160,9 @@ enum class OpClass : uint8_t {
   kOther         ///< A kernel of its own.
 };
 
-/// True for an op by which devices exchange data. All devices of a mesh run one schedule, so they run
-/// collectives in one order. A pass may clone a collective into recomputed work, but never into work
-/// that only some devices do.
+/// True for an op by which devices exchange data. All devices of a mesh run one schedule, so they
+/// run collectives in one order. A pass may clone a collective into recomputed work, but never into
+/// work that only some devices do.
 constexpr bool is_collective(OpKind op) {
   return op == OpKind::kAllGather || op == OpKind::kReduceScatter || op == OpKind::kAllReduce ||
          op == OpKind::kAllToAll || op == OpKind::kPermute;
@@ -170,7 +170,8 @@ constexpr bool is_collective(OpKind op) {
 
 std::string_view op_name(OpKind op);
 OpClass op_class(OpKind op);
-/// True for an op that costs at most a few operations an element, so its result is not worth keeping.
+/// True for an op that costs at most a few operations an element, so its result is not worth
+/// keeping.
 inline bool is_cheap_to_recompute(OpKind op) {
   const OpClass c = op_class(op);
   return c == OpClass::kLeaf || c == OpClass::kElementwise || c == OpClass::kView ||

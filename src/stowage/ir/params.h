@@ -33,8 +33,8 @@ struct IotaParams {
   friend bool operator==(const IotaParams&, const IotaParams&) = default;
 };
 /// Reshape: the new shape. DynamicSlice(operand, one start for each axis…): the sizes of the slice.
-/// RandomBits(key u32[2], optional first i64[]) -> u32 of `shape`: Threefry 2x32 over a 64-bit counter
-/// that begins at `first`, or at 0 without it.
+/// RandomBits(key u32[2], optional first i64[]) -> u32 of `shape`: Threefry 2x32 over a 64-bit
+/// counter that begins at `first`, or at 0 without it.
 struct ShapeParams {
   Shape shape;
   friend bool operator==(const ShapeParams&, const ShapeParams&) = default;
@@ -67,14 +67,15 @@ struct PadParams {
   Dims low, high, interior;
   friend bool operator==(const PadParams&, const PadParams&) = default;
 };
-/// Concatenate, the cumulative ops, LinearScan(a, b), Sort (stable; the first operand is the key): the
-/// axis. `flag` means reverse for cumulative ops and descending for Sort.
+/// Concatenate, the cumulative ops, LinearScan(a, b), Sort (stable; the first operand is the key):
+/// the axis. `flag` means reverse for cumulative ops and descending for Sort.
 struct AxisParams {
   int64_t axis = 0;
   bool flag = false;
   friend bool operator==(const AxisParams&, const AxisParams&) = default;
 };
-/// ArgMax, ArgMin: the first index of the largest or smallest element; a NaN counts as that element.
+/// ArgMax, ArgMin: the first index of the largest or smallest element; a NaN counts as that
+/// element.
 struct ArgReduceParams {
   int64_t axis = 0;
   DType index_dtype = DType::kI32;
@@ -85,51 +86,52 @@ struct TopKParams {
   int64_t axis = 0, k = 0;
   friend bool operator==(const TopKParams&, const TopKParams&) = default;
 };
-/// WindowSum, WindowMax, WindowMin: XLA's reduce-window, with one entry for each axis of the operand.
-/// `base_dilation` - 1 holes lie between elements of the operand; then `low` and `high` holes are added
-/// in front and behind (negative: elements are removed). Holes take no part in the reduction.
-/// WindowArgMax, WindowArgMin: the row-major index in the operand of the first largest or smallest
-/// element of each window; -1 for a window without elements.
+/// WindowSum, WindowMax, WindowMin: XLA's reduce-window, with one entry for each axis of the
+/// operand. `base_dilation` - 1 holes lie between elements of the operand; then `low` and `high`
+/// holes are added in front and behind (negative: elements are removed). Holes take no part in the
+/// reduction. WindowArgMax, WindowArgMin: the row-major index in the operand of the first largest
+/// or smallest element of each window; -1 for a window without elements.
 struct WindowParams {
   Dims sizes, strides, low, high, base_dilation, window_dilation;
   friend bool operator==(const WindowParams&, const WindowParams&) = default;
 };
-/// Gather(operand, indices, optional fill): XLA's general form; the index vector is the last axis of
-/// `indices`. Out-of-range starts are clamped; with `fill`, a scalar, windows out of range are filled
-/// with it instead. Scatter, ScatterAdd, … (operand, indices, updates) have the same fields:
-/// `offset_axes` are XLA's update_window_dims, `collapsed_axes` its inserted_window_dims. A window of
-/// updates that is not wholly in range is dropped; the others are applied in row-major order of the
-/// indices.
+/// Gather(operand, indices, optional fill): XLA's general form; the index vector is the last axis
+/// of `indices`. Out-of-range starts are clamped; with `fill`, a scalar, windows out of range are
+/// filled with it instead. Scatter, ScatterAdd, … (operand, indices, updates) have the same fields:
+/// `offset_axes` are XLA's update_window_dims, `collapsed_axes` its inserted_window_dims. A window
+/// of updates that is not wholly in range is dropped; the others are applied in row-major order of
+/// the indices.
 struct GatherParams {
   Dims offset_axes;      ///< Result axes that are offsets into the slice.
   Dims collapsed_axes;   ///< Operand axes of slice size 1 that are dropped.
   Dims start_index_map;  ///< Operand axis of each component of the index vector.
   Dims slice_sizes;      ///< By operand axis.
-  /// Collapsed axes whose starts are not in the index vectors (XLA's batching dims): the start along
-  /// operand axis `batch_axes[k]` is the position of the index vector along axis `index_batch_axes[k]`
-  /// of `indices`.
+  /// Collapsed axes whose starts are not in the index vectors (XLA's batching dims): the start
+  /// along operand axis `batch_axes[k]` is the position of the index vector along axis
+  /// `index_batch_axes[k]` of `indices`.
   Dims batch_axes = {}, index_batch_axes = {};
-  /// For a scatter whose operand is one tile of a larger array: the number of tiles, so one update in
-  /// `n_tiles` lies in range. It changes the estimated cost of the scatter, not its result.
+  /// For a scatter whose operand is one tile of a larger array: the number of tiles, so one update
+  /// in `n_tiles` lies in range. It changes the estimated cost of the scatter, not its result.
   int64_t n_tiles = 1;
   friend bool operator==(const GatherParams&, const GatherParams&) = default;
 };
-/// DotGeneral(lhs, rhs): result axes are the batch axes, the free axes of lhs, the free axes of rhs.
-/// `out` is the dtype of the result.
+/// DotGeneral(lhs, rhs): result axes are the batch axes, the free axes of lhs, the free axes of
+/// rhs. `out` is the dtype of the result.
 struct DotParams {
   Dims lhs_contract, rhs_contract, lhs_batch, rhs_batch;
   DType out = DType::kF32;
   friend bool operator==(const DotParams&, const DotParams&) = default;
 };
-/// Convolution(lhs [N,C,S…], rhs [O,C/groups,K…]) -> [N/batch_groups,O,…]: XLA's general form, with one
-/// entry for each spatial axis. Padding may be negative; dilation puts zeros between elements.
+/// Convolution(lhs [N,C,S…], rhs [O,C/groups,K…]) -> [N/batch_groups,O,…]: XLA's general form, with
+/// one entry for each spatial axis. Padding may be negative; dilation puts zeros between elements.
 struct ConvParams {
   Dims strides, low, high, lhs_dilation, rhs_dilation;
   int64_t feature_groups = 1, batch_groups = 1;
   friend bool operator==(const ConvParams&, const ConvParams&) = default;
 };
 /// Attention(q [B,T,H,D], k [B,S,G,D], v [B,S,G,D]) -> (out [B,T,H,D], lse f32 [B,H,T]).
-/// AttentionGrad(q, k, v, out, lse, d_out) -> (dq, dk, dv). Both also take KeyIntervals (attention.h).
+/// AttentionGrad(q, k, v, out, lse, d_out) -> (dq, dk, dv). Both also take KeyIntervals
+/// (attention.h).
 struct AttentionParams {
   float scale = 1;
   bool causal = false;
@@ -165,11 +167,11 @@ struct ScanParams {
 };
 
 /// Cond(index, operands…) -> results of the chosen branch. The branches are the node's graphs, each
-/// (operands…) -> (results…). The index is an i32 scalar, clamped to the number of branches; or, for
-/// two branches, a bool scalar: false takes graph 0, true takes graph 1.
+/// (operands…) -> (results…). The index is an i32 scalar, clamped to the number of branches; or,
+/// for two branches, a bool scalar: false takes graph 0, true takes graph 1.
 struct CondParams {
-  /// The last `n_residuals` results are residuals, saved for a backward cond. A branch fills residuals
-  /// that it does not use with zeros.
+  /// The last `n_residuals` results are residuals, saved for a backward cond. A branch fills
+  /// residuals that it does not use with zeros.
   int n_residuals = 0;
   friend bool operator==(const CondParams&, const CondParams&) = default;
 };
@@ -213,29 +215,28 @@ struct CheckpointParams {
   friend bool operator==(const CheckpointParams&, const CheckpointParams&) = default;
 };
 
-/// CustomVjp(args…, captures…) -> results. Graph 0 is the function, (args…, captures…) -> (results…).
-/// Graph 1 is the forward rule, (args…, captures…) -> (results…, residuals…). Graph 2 is the backward
-/// rule, (residuals…, cotangents of the results…, captures…) -> (cotangents of the args…). Graphs 1 and
-/// 2 replace the gradient of graph 0.
+/// CustomVjp(args…, captures…) -> results. Graph 0 is the function, (args…, captures…) ->
+/// (results…). Graph 1 is the forward rule, (args…, captures…) -> (results…, residuals…). Graph 2
+/// is the backward rule, (residuals…, cotangents of the results…, captures…) -> (cotangents of the
+/// args…). Graphs 1 and 2 replace the gradient of graph 0.
 struct CustomVjpParams {
   int n_args = 0, n_residuals = 0;
   friend bool operator==(const CustomVjpParams&, const CustomVjpParams&) = default;
 };
 
-/// Collectives and AxisIndex. A group is the positions of `mesh` that differ only along `axes`. The index
-/// of a position in its group counts along `axes`, the first being the major one. A nonempty `groups`
-/// divides that group into `n_groups` smaller ones of equal size: it lists the indices of one group after
-/// another, each index once (JAX's axis_index_groups), and a position's index is then its place in the
-/// list of its group. Array axes stay where they are (JAX's tiled=True).
+/// Collectives and AxisIndex. A group is the positions of `mesh` that differ only along `axes`. The
+/// index of a position in its group counts along `axes`, the first being the major one. A nonempty
+/// `groups` divides that group into `n_groups` smaller ones of equal size: it lists the indices of
+/// one group after another, each index once (JAX's axis_index_groups), and a position's index is
+/// then its place in the list of its group. Array axes stay where they are (JAX's tiled=True).
 ///   AxisIndex -> i32[]: the index.
 ///   AllReduce: each element reduced over the group by `kind`.
 ///   AllGather: the parts concatenated along `axis`, in the order of the index.
 ///   ReduceScatter: the part of the sum along `axis` that belongs to the index.
-///   AllToAll: sends part i along `axis` to index i; concatenates received parts along `concat_axis`.
-///   Permute: `pairs` lists source, destination, source, …; the result is zeros at a position that is
-///            no destination.
-/// A sum is the balanced pairwise tree over the index, ((0+1)+(2+3))+…, split at the largest power of
-/// two below the number of terms, in the array's dtype.
+///   AllToAll: sends part i along `axis` to index i, and joins received parts along `concat_axis`.
+///   Permute: `pairs` lists source, destination, source, …; other positions get zeros.
+/// A sum is the balanced pairwise tree over the index, ((0+1)+(2+3))+…, split at the largest power
+/// of two below the number of terms, in the array's dtype.
 struct CollectiveParams {
   MeshShape mesh;
   MeshAxes axes;
@@ -247,9 +248,10 @@ struct CollectiveParams {
   int64_t group_size() const { return mesh.extent_of(axes) / n_groups; }
   friend bool operator==(const CollectiveParams&, const CollectiveParams&) = default;
 };
-/// Reshard: the operand, with `sharding` from here on. FullToShard(whole) -> the part at one position, and
-/// ShardToFull(part) -> whole, are the borders of code that is written for one position (shard_map). Along
-/// the mesh axes in `automatic`, that code sees the whole array and the partitioner cuts it.
+/// Reshard: the operand, with `sharding` from here on. FullToShard(whole) -> the part at one
+/// position, and ShardToFull(part) -> whole, are the borders of code that is written for one
+/// position (shard_map). Along the mesh axes in `automatic`, that code sees the whole array and the
+/// partitioner cuts it.
 struct ReshardParams {
   MeshShape mesh;
   AxisSharding sharding;  ///< Never partial; never cut by axes in `automatic`.

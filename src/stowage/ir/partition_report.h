@@ -22,13 +22,14 @@ struct ShardingNote {
   ArrayType type;        ///< Type of the whole array.
   /// Bytes at one position. kThroughLarger: of the largest form. kStaysWhole: of the value.
   int64_t bytes = 0;
-  /// Bytes at one position. kThroughLarger: of the larger end. kStaysWhole: of the value, cut by one
-  /// more mesh axis.
+  /// Bytes at one position. kThroughLarger: of the larger end. kStaysWhole: of the value, cut by
+  /// one more mesh axis.
   int64_t could_be = 0;
   std::string source;  ///< Place in the user's program, or the name of an input.
 };
 
-/// The collectives of one op that a position runs, with loops multiplied out; a while loop counts once.
+/// The collectives of one op that a position runs, with loops multiplied out; a while loop counts
+/// once.
 struct CollectiveCount {
   ir::OpKind op = ir::OpKind::kAllGather;
   int64_t count = 0;
@@ -40,13 +41,13 @@ struct PartitionOptions {
   bool strict = false;
   /// Forms of fewer bytes a position get no note.
   int64_t least_noted_bytes = 64 * 1024;
-  /// Mesh axes over which the parts of a bf16 or f16 product are summed in f32 and rounded once: the
-  /// data axes, for gradients. Sums over other axes cross the mesh in the product's dtype.
+  /// Mesh axes over which the parts of a bf16 or f16 product are summed in f32 and rounded once:
+  /// the data axes, for gradients. Sums over other axes cross the mesh in the product's dtype.
   MeshAxes f32_sum_axes = {};
 };
 
-/// "f32[128,64] takes 32 KiB a position at mlp/up (model.cpp:41); one more mesh axis would make that
-/// 8 KiB".
+/// "f32[128,64] takes 32 KiB a position at mlp/up (model.cpp:41); one more mesh axis would make
+/// that 8 KiB".
 std::string to_string(const ShardingNote& note);
 
 }  // namespace stow

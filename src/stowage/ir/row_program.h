@@ -1,5 +1,5 @@
-// RowProgram: a straight-line program over an iteration space, the form of all fused elementwise work
-// and reductions over rows. Not a schedule and not bound to memory; operands are numbered.
+// RowProgram: a straight-line program over an iteration space, for elementwise work and reductions.
+// Not a schedule and not bound to memory; operands are numbered.
 #pragma once
 
 #include <cstdint>
@@ -43,24 +43,24 @@ struct RowOperand {
 };
 
 /// The iteration space is `dims`, the first `n_row_dims` of which are rows and the others columns;
-/// either part may be empty (extent 1). Rows that agree in the first `n_group_dims` dimensions are a
-/// group; column reductions go over the rows of one group.
+/// either part may be empty (extent 1). Rows that agree in the first `n_group_dims` dimensions are
+/// a group; column reductions go over the rows of one group.
 ///
-/// A store writes one element for each point. If its value is one for each row (from a kReduceRow), the
-/// output's strides along the columns are 0 and it is written once a row. A kReduceColumns output
-/// has stride 0 along the rows of a group.
+/// A store writes one element for each point. If its value is one for each row (from a kReduceRow),
+/// the output's strides along the columns are 0 and it is written once a row. A kReduceColumns
+/// output has stride 0 along the rows of a group.
 ///
-/// An output may lie in the memory of an input, element for element (same dtype width and strides): an
-/// executor reads the inputs of a point before it writes the outputs of the point, and reads all rows
-/// that share a reduction before it writes them.
+/// An output may lie in the memory of an input, element for element (same dtype width and strides):
+/// an executor reads the inputs of a point before it writes the outputs of the point, and reads all
+/// rows that share a reduction before it writes them.
 ///
 /// The order of sums is part of the meaning. Rows: a row of C elements (row-major over the column
 /// dimensions) is cut into blocks of kReduceBlock. In a block, each lane l of 16 folds elements l,
 /// l + 16, … into the identity; lanes fold by halves (l with l + 8, + 4, + 2, + 1). The accumulator
-/// starts as the first block's result, and the others fold into it in order. Columns: the R rows of a
-/// group (row-major) are cut into chunks of column_chunk_rows(R). A chunk folds its rows in order into
-/// the identity; chunks fold in order. f16 and bf16 accumulate in f32; the result is rounded to `dtype`
-/// once.
+/// starts as the first block's result, and the others fold into it in order. Columns: the R rows of
+/// a group (row-major) are cut into chunks of column_chunk_rows(R). A chunk folds its rows in order
+/// into the identity; chunks fold in order. f16 and bf16 accumulate in f32; the result is rounded
+/// to `dtype` once.
 struct RowProgram {
   Dims dims;
   int n_row_dims = 0;
@@ -85,7 +85,8 @@ struct RowProgram {
 };
 
 inline constexpr int64_t kReduceBlock = 4096;  ///< Elements of a block of a row reduction.
-/// Rows of a chunk in a column reduction over `rows` rows: at most 64 chunks, at least 16 rows each.
+/// Rows of a chunk in a column reduction over `rows` rows: at most 64 chunks, at least 16 rows
+/// each.
 constexpr int64_t column_chunk_rows(int64_t rows) {
   const int64_t even = (rows + 63) / 64;
   return even < 16 ? 16 : even;

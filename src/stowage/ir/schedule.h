@@ -39,8 +39,8 @@ struct Buffer {
   int64_t slot_bytes = 0;
   std::vector<int64_t> parts = {0};  ///< The offset in a slot at which each part begins.
   bool apart = false;  ///< True if each slot may lie anywhere; no window then spans two slots.
-  /// If valid, the buffer that serves as the first slot: an argument that nothing writes, or the buffer
-  /// that holds a carry after the loop.
+  /// If valid, the buffer that serves as the first slot: an argument that nothing writes, or the
+  /// buffer that holds a carry after the loop.
   BufferId first_slot;
   /// Loops, the outermost first, each of whose iterations has places of its own.
   std::vector<EachIteration> each;
@@ -52,15 +52,15 @@ struct Buffer {
   std::vector<ProvenancePtr> part_provenance;  ///< By part, if parts have their own owners.
   std::string label;  ///< The content, for reports: an op's name, "residual", "scratch".
 
-  /// Number of offsets that the plan chooses: one for the buffer, or for each slot if `apart`; times
-  /// the iterations of the loops in `each`.
+  /// Number of offsets that the plan chooses: one for the buffer, or for each slot if `apart`;
+  /// times the iterations of the loops in `each`.
   int64_t n_places() const {
     int64_t n = apart ? slots : 1;
     for (const EachIteration& e : each) n *= e.trip_count;
     return n;
   }
-  /// Returns the number of a slot's place; `iterations` holds the current iteration of each loop, by
-  /// LoopId.
+  /// Returns the number of a slot's place; `iterations` holds the current iteration of each loop,
+  /// by LoopId.
   int64_t place(std::span<const int64_t> iterations, int64_t slot) const {
     int64_t at = 0;
     for (const EachIteration& e : each) at = at * e.trip_count + iterations[e.loop.index()];
@@ -68,9 +68,9 @@ struct Buffer {
   }
 };
 
-/// If all outputs together take at most this many bytes, they have memory of their own outside the arena
-/// (Buffer::separate). A program whose results are scalars and donated arguments can then leave its
-/// arena to the next program.
+/// If all outputs together take at most this many bytes, they have memory of their own outside the
+/// arena (Buffer::separate). A program whose results are scalars and donated arguments can then
+/// leave its arena to the next program.
 inline constexpr int64_t kSeparateOutputBytes = 64 << 10;
 
 /// Adds ((start + step * i) mod modulo) * stride_bytes to the offset of a view, where i is the
@@ -119,21 +119,21 @@ enum class StreamKind : uint8_t {
   kCollective
 };
 inline constexpr int kNumStreams = 6;
-/// The stream of a move: kDiskRead from the disk and kDiskWrite to the disk, whatever the other memory;
-/// kCopyIn from the host to the device, kCopyOut back; kCompute within one memory.
+/// The stream of a move: kDiskRead from the disk and kDiskWrite to the disk, whatever the other
+/// memory; kCopyIn from the host to the device, kCopyOut back; kCompute within one memory.
 StreamKind stream_of(MemoryKind from, MemoryKind to);
 
-/// A move (a kernel of op DevicePut) or a collective is either one instruction, which waits for its end;
-/// or two, a start, which gives it to its stream, and a done, which waits for it. Start and done hold
-/// the same windows, since both mark accesses to the memory.
+/// A move (a kernel of op DevicePut) or a collective is either one instruction, which waits for its
+/// end; or two, a start, which gives it to its stream, and a done, which waits for it. Start and
+/// done hold the same windows, since both mark accesses to the memory.
 enum class MovePhase : uint8_t { kWhole, kStart, kDone };
 
-/// One call of a kernel. kRows: `program` over inputs and outputs; the program holds the strides, the
-/// views give buffer, offset and loop terms. kOp: the op's own kernel over strided views.
-/// A product with a `program` runs it piece by piece as its epilogue. The program's first input is the
-/// product, which lies in the memory of its first output; its other inputs are the last inputs of the
-/// kernel. `made` are the prologues, by operand: the inputs of a prologue stand in `inputs` in place
-/// of the operand that it makes.
+/// One call of a kernel. kRows: `program` over inputs and outputs; the program holds the strides,
+/// the views give buffer, offset and loop terms. kOp: the op's own kernel over strided views. A
+/// product with a `program` runs it piece by piece as its epilogue. The program's first input is
+/// the product, which lies in the memory of its first output; its other inputs are the last inputs
+/// of the kernel. `made` are the prologues, by operand: the inputs of a prologue stand in `inputs`
+/// in place of the operand that it makes.
 struct Kernel {
   KernelKind kind = KernelKind::kOp;
   OpKind op = OpKind::kAdd;  ///< kRows: the op that names the unit in reports.
@@ -141,7 +141,7 @@ struct Kernel {
   std::shared_ptr<const RowProgram> program;
   struct Made {
     std::shared_ptr<const RowProgram> program;  ///< Null if the operand lies in memory.
-    View view;                                  ///< The operand's dtype, dims and strides; no buffer.
+    View view;                                  ///< Dtype, dims and strides; no buffer.
   };
   std::array<Made, 2> made;
   std::vector<View> inputs, outputs;
@@ -172,8 +172,8 @@ inline size_t n_operand_inputs(const Kernel& product) {
 
 struct Loop;
 struct Branch;
-/// Iterations [begin, end) of the enclosing loop in which an instruction runs. For example, a start for
-/// the next iteration does not run in the last one.
+/// Iterations [begin, end) of the enclosing loop in which an instruction runs. For example, a start
+/// for the next iteration does not run in the last one.
 struct Guard {
   int64_t begin = 0;
   int64_t end = std::numeric_limits<int64_t>::max();
@@ -181,8 +181,8 @@ struct Guard {
   bool is_only(int64_t iteration) const { return begin == iteration && end == iteration + 1; }
   friend bool operator==(const Guard&, const Guard&) = default;
 };
-/// A copy-on-write kernel, shared by the copies of an instruction: a search copies a schedule for every
-/// trial and changes little of it.
+/// A copy-on-write kernel, shared by the copies of an instruction: a search copies a schedule for
+/// every trial and changes little of it.
 class SharedKernel {
  public:
   SharedKernel(Kernel kernel = {}) : kernel_(std::make_shared<Kernel>(std::move(kernel))) {}
@@ -221,8 +221,8 @@ struct Instruction {
     return p ? p->get() : nullptr;
   }
 };
-/// A body that runs `trip_count` times; or, if that is kOpen, as long as `predicate` (a bool scalar,
-/// read after `condition` has run) is true.
+/// A body that runs `trip_count` times; or, if that is kOpen, as long as `predicate` (a bool
+/// scalar, read after `condition` has run) is true.
 struct Loop {
   static constexpr int64_t kOpen = -1;
   LoopId id;
@@ -233,14 +233,14 @@ struct Loop {
   std::vector<View> carries;  ///< Carries of an open loop, live until its end.
   ProvenancePtr provenance;
 };
-/// Alternatives, one of which runs: number `index`, an i32 scalar that is clamped to their number, or a
-/// bool scalar.
+/// Alternatives, one of which runs: number `index`, an i32 scalar that is clamped to their number,
+/// or a bool scalar.
 struct Branch {
   View index;
   std::vector<std::vector<Instruction>> alternatives;
-  /// The results, the same windows for every alternative. A result with `begins` starts a new lifetime
-  /// of its memory at the branch; any other lies over an older value, which some alternatives may
-  /// leave untouched.
+  /// The results, the same windows for every alternative. A result with `begins` starts a new
+  /// lifetime of its memory at the branch; any other lies over an older value, which some
+  /// alternatives may leave untouched.
   std::vector<View> results;
   ProvenancePtr provenance;
 };

@@ -10,8 +10,8 @@
 namespace stow {
 
 struct ScheduleTextOptions {
-  /// True to print the source lines of kernels, loops and buffers. Without them, schedules that do the
-  /// same work on the same memory have equal texts.
+  /// True to print the source lines of kernels, loops and buffers. Without them, schedules that do
+  /// the same work on the same memory have equal texts.
   bool places = true;
 };
 
@@ -34,10 +34,11 @@ struct ScheduleTextOptions {
 ///     }
 ///   }
 ///
-/// A window is a type, its strides in elements unless it is contiguous ("by [1,8]"), a buffer, its offset
-/// in bytes ("at 32") and its loop terms. A field with its default value is left out; `slot_bytes` is by
-/// default all bytes of the buffer. A kernel ends with its scratch, "start N" or "done N" if it is
-/// one of a pair, and its Guard ("from 1 to 7"). Never fails, even on a malformed schedule.
+/// A window is a type, its strides in elements unless it is contiguous ("by [1,8]"), a buffer, its
+/// offset in bytes ("at 32") and its loop terms. A field with its default value is left out;
+/// `slot_bytes` is by default all bytes of the buffer. A kernel ends with its scratch, "start N" or
+/// "done N" if it is one of a pair, and its Guard ("from 1 to 7"). Never fails, even on a malformed
+/// schedule.
 std::string print(const Schedule& schedule, const ScheduleTextOptions& options = {});
 
 /// Returns the text of one row program as in print().

@@ -18,8 +18,8 @@ inline Branch& branch_of(Instruction& instruction) {
   return *std::get<std::shared_ptr<Branch>>(instruction.body);
 }
 
-/// Calls visit(kernel) for every kernel of a list, nested ones included. Kernels are const if the list
-/// is.
+/// Calls visit(kernel) for every kernel of a list, nested ones included. Kernels are const if the
+/// list is.
 template <typename List, typename Visit>
 void for_each_kernel(List&& list, Visit&& visit) {
   for (auto& instruction : list) {

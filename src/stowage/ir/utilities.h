@@ -13,14 +13,15 @@ namespace stow {
 /// Returns the outermost region that encloses a region, or the region itself.
 RegionId outermost_region(const Graph& graph, RegionId region);
 
-/// True if the graphs have the same nodes, operands, types, parameters (floats compared by bits, policies
-/// by identity), regions and flags, nested graphs included. Names of inputs, provenance and weakness of
-/// types do not count.
+/// True if the graphs have the same nodes, operands, types, parameters (floats compared by bits,
+/// policies by identity), regions and flags, nested graphs included. Names of inputs, provenance
+/// and weakness of types do not count.
 bool equal(const Graph& a, const Graph& b);
 /// True if two nodes agree in all but operands, provenance, region and flags.
 bool same_operation(const Node& a, const Node& b);
 
-/// A hash under which graphs that are equal() agree. Stable within a process (policies hash by address).
+/// A hash under which graphs that are equal() agree. Stable within a process (policies hash by
+/// address).
 size_t structural_hash(const Graph& graph);
 /// A hash under which nodes that agree by same_operation() agree.
 size_t operation_hash(const Node& node);
@@ -34,7 +35,8 @@ struct Use {
   NodeId node;
   int operand = 0;
 };
-/// The uses of every value by the nodes of one graph, in node order. An output does not count as a use.
+/// The uses of every value by the nodes of one graph, in node order. An output does not count as a
+/// use.
 class Users {
  public:
   explicit Users(const Graph& graph);

@@ -33,8 +33,8 @@ struct Lora {
   LoraLayer layers;
   std::optional<LowRank> embed;  // a [r, V], b [d, r]
   std::optional<LowRank> head;   // a [r, d], b [V, r]
-  /// Whole weights that replace the decoder's (PEFT's modules_to_save), with the same shapes. For a tied
-  /// decoder, a saved embedding leaves the head unchanged, and a saved head the embedding.
+  /// Whole weights that replace the decoder's (PEFT's modules_to_save), with the same shapes. For a
+  /// tied decoder, a saved embedding leaves the head unchanged, and a saved head the embedding.
   std::optional<Array> saved_embed, saved_head, saved_norm;
 };
 STOW_TREE(Lora, layers, embed, head, saved_embed, saved_head, saved_norm);
@@ -42,9 +42,9 @@ STOW_TREE(Lora, layers, embed, head, saved_embed, saved_head, saved_norm);
 /// The form of an adapter for one kind of matrix, in all layers.
 struct LoraTarget {
   int64_t rank = 0;  ///< Rank of the arrays, the greatest over all layers; 0: not targeted.
-  /// Rank by layer, [L], or [1] for embedding and head. Rows of A and columns of B beyond it are zero,
-  /// and stay zero under any optimizer whose update is zero for a zero value with zero gradients.
-  /// 0: the layer is not targeted. Empty: all layers have `rank`.
+  /// Rank by layer, [L], or [1] for embedding and head. Rows of A and columns of B beyond it are
+  /// zero, and stay zero under any optimizer whose update is zero for a zero value with zero
+  /// gradients. 0: the layer is not targeted. Empty: all layers have `rank`.
   std::vector<int64_t> ranks = {};
   /// The scale of B A by layer, [L], or [1] for embedding and head.
   std::vector<float> scales = {};
@@ -76,7 +76,8 @@ LoraConfig lora_config(const DecoderConfig& config, const std::vector<LoraMatrix
 /// Errors: TraceError if ranks or scales do not have one entry for each layer.
 Lora lora_abstract(const DecoderConfig& config, const LoraConfig& lora);
 /// Returns initial values: A uniform in ±1 / sqrt(in) and B zero; for the embedding, A zero and B
-/// standard normal. Not for configurations with saved weights, which begin as copies of the decoder's.
+/// standard normal. Not for configurations with saved weights, which begin as copies of the
+/// decoder's.
 /// Source: PEFT's LoraLayer.reset_lora_parameters; Hu et al. 2021 (arXiv 2106.09685), section 4.1.
 Lora lora_init(const DecoderConfig& config, const LoraConfig& lora, const Array& key);
 
@@ -90,11 +91,12 @@ struct LowRankOptions {
   double dropout = 0;
   std::optional<Array> key = {};  ///< Key of the dropout; none: nothing is dropped.
 };
-/// Returns dropout(x) A' * scale, computed in the dtype of A. x [.., in]; a [r, in]; returns [.., r].
+/// Returns dropout(x) A' * scale, computed in the dtype of A. x [.., in]; a [r, in]; returns [..,
+/// r].
 Array low_rank_input(const Array& x, const Array& a, const LowRankOptions& options);
-/// Returns y + scale * (x A') B' in the dtype of y; the sum is made in the wider of y's and A's dtypes.
-/// x [.., in], y [.., out], factors of one layer. Named values: "lora_z", the product with A, and
-/// "lora_delta", the product with B.
+/// Returns y + scale * (x A') B' in the dtype of y; the sum is made in the wider of y's and A's
+/// dtypes. x [.., in], y [.., out], factors of one layer. Named values: "lora_z", the product with
+/// A, and "lora_delta", the product with B.
 Array add_low_rank(const Array& y, const Array& x, const LowRank& factors,
                    const LowRankOptions& options);
 

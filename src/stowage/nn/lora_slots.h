@@ -44,7 +44,8 @@ struct SlotRows {
 STOW_TREE(SlotRows, slots, scales, slot_of_row);
 
 /// Return abstract arrays.
-/// Errors: TraceError for sizes that are not positive, unembed with tied embeddings, or N * V beyond i32.
+/// Errors: TraceError for sizes that are not positive, unembed with tied embeddings, or N * V
+/// beyond i32.
 LoraSlots lora_slots_abstract(const DecoderConfig& config, const LoraSlotsConfig& slots);
 SlotScales slot_scales_abstract(const DecoderConfig& config, const LoraSlotsConfig& slots);
 /// Returns the axis [N] of the array at a path of a LoraSlots.
@@ -57,12 +58,12 @@ struct SlotInput {
 };
 STOW_TREE(SlotInput, factors, scales);
 
-/// Returns, for each row, the slice of x [N, ..] that belongs to the row's adapter: [B, ..]. Rows of the
-/// base get zeros. The gradient of a row is added only to the slice of its own adapter.
+/// Returns, for each row, the slice of x [N, ..] that belongs to the row's adapter: [B, ..]. Rows
+/// of the base get zeros. The gradient of a row is added only to the slice of its own adapter.
 Array rows_of_slots(const Array& x, const Array& slot_of_row);
-/// Returns y [B, T, out] plus, for each row, its adapter of one layer's matrix applied to x [B, T, in].
-/// factors: a [N, r, in], b [N, out, r]; scales [N]. A row of the base keeps its values, except for the
-/// sign of zeros. Named value: "lora_z".
+/// Returns y [B, T, out] plus, for each row, its adapter of one layer's matrix applied to x [B, T,
+/// in]. factors: a [N, r, in], b [N, out, r]; scales [N]. A row of the base keeps its values,
+/// except for the sign of zeros. Named value: "lora_z".
 Array add_slots(const Array& y, const Array& x, const LowRank& factors, const Array& scales,
                 const Array& slot_of_row);
 /// Returns x [B, T, d] plus, for each row, the embedding's adapter applied to tokens [B, T].
@@ -75,8 +76,9 @@ struct HeadSlots {
 };
 /// Computes them from hidden states [B, .., d].
 HeadSlots head_slots(const Array& hidden, const SlotRows& rows);
-/// Returns [n, N * r] in which z [n, r] of each token fills the columns of its adapter, given by `slots`
-/// i32 [n], and all other columns are zero. One product with HeadSlots::b then serves all adapters.
+/// Returns [n, N * r] in which z [n, r] of each token fills the columns of its adapter, given by
+/// `slots` i32 [n], and all other columns are zero. One product with HeadSlots::b then serves all
+/// adapters.
 Array spread_slots(const Array& z, const Array& slots, int64_t adapters);
 /// Checks the slots of `options`.
 /// Errors: TraceError if there is also an adapter or ffn_chunk, or if the arrays do not fit.

@@ -1,4 +1,4 @@
-// Losses of tokens and of pairs of rows, for supervised and reinforcement fine-tuning, mixed in a batch.
+// Losses of tokens and of pairs of rows, for supervised and reinforcement fine-tuning in one batch.
 // Not the log-probabilities; decoder_log_probs of decoder.h computes them.
 #pragma once
 
@@ -6,7 +6,7 @@
 
 namespace stow::nn {
 
-/// The loss of a row, which is minimized. Losses of a token, with the ratio r = exp(logp - reference):
+/// The loss of a row, which is minimized. Let r = exp(logp - reference). Losses of a token:
 ///   kCrossEntropy        -logp
 ///   kImportanceSampling  -r advantage
 ///   kPpo                 -min(r advantage, clip(r) advantage)  (Schulman et al. 2017, equation 7)
@@ -30,15 +30,16 @@ STOW_TREE(LossBatch, weights, reference, advantages, kind, clip_low, clip_high, 
 
 struct RowLosses {
   Array tokens;  ///< f32 [B, T]: weighted losses; zeros in rows of kDpo.
-  /// f32 [B]: the sum over tokens divided by max(sum of weights, 1e-9). For kDpo, the loss of the pair in
-  /// the chosen row, and 0 in the rejected row.
+  /// f32 [B]: the sum over tokens divided by max(sum of weights, 1e-9). For kDpo, the loss of the
+  /// pair in the chosen row, and 0 in the rejected row.
   Array rows;
 };
 STOW_TREE(RowLosses, tokens, rows);
 
-/// Returns the losses for log-probabilities f32 [B, T]. Neither a loss nor a gradient of one row or token
-/// depends on another, except for the two rows of a pair. Inputs that a row's loss does not read, and
-/// tokens of weight 0, are masked with a select, so a NaN or infinity in them has no effect.
+/// Returns the losses for log-probabilities f32 [B, T]. Neither a loss nor a gradient of one row or
+/// token depends on another, except for the two rows of a pair. Inputs that a row's loss does not
+/// read, and tokens of weight 0, are masked with a select, so a NaN or infinity in them has no
+/// effect.
 RowLosses row_losses(const Array& logprobs, const LossBatch& batch);
 
 }  // namespace stow::nn

@@ -19,8 +19,9 @@ struct BatchedGraph {
 };
 
 /// Returns the graph over `size` examples: example i of the outputs is `graph` of example i of the
-/// inputs. `in_axes` gives the batch axis of each input or kUnbatched; `out_axes` the batch axis that
-/// each output must have, broadcast if needed, or kAnyAxis. Regions, names, provenance and flags stay.
+/// inputs. `in_axes` gives the batch axis of each input or kUnbatched; `out_axes` the batch axis
+/// that each output must have, broadcast if needed, or kAnyAxis. Regions, names, provenance and
+/// flags stay.
 BatchedGraph batch_graph(const Graph& graph, int64_t size, std::span<const int64_t> in_axes,
                          std::span<const int64_t> out_axes);
 

@@ -93,7 +93,8 @@ Val matmul(const Val& a, const Val& b);
 Val name(const Val& x, std::string name);
 /// Returns x itself if it is in that memory.
 Val device_put(const Val& x, MemoryKind kind);
-/// Returns a + b, computed on the device and moved to the memory of a. a and b may be in any memory.
+/// Returns a + b, computed on the device and moved to the memory of a. a and b may be in any
+/// memory.
 Val add_anywhere(const Val& a, const Val& b);
 /// As broadcast(), for x in any memory: computed on the device and moved to the memory of x.
 Val broadcast_anywhere(const Val& x, const Shape& shape, const Dims& axes);

@@ -8,13 +8,14 @@
 
 namespace stow {
 
-/// The type of the token that an effect takes and returns. It has no elements, so it takes no memory.
+/// The type of the token that an effect takes and returns. It has no elements, so it takes no
+/// memory.
 inline ArrayType effect_token_type() {
   return {DType::kBool, Shape{0}};
 }
 
-/// True for an op with an effect. Its token keeps it from being dropped as dead or merged with another
-/// node.
+/// True for an op with an effect. Its token keeps it from being dropped as dead or merged with
+/// another node.
 constexpr bool has_effect(OpKind op) {
   return op == OpKind::kDebugPrint;
 }

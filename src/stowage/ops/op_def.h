@@ -40,8 +40,8 @@ struct InferContext {
   }
 };
 
-/// The input of a gradient rule: the node's operands and results, as values of the graph that receives
-/// the gradient, and the cotangents of its results.
+/// The input of a gradient rule: the node's operands and results, as values of the graph that
+/// receives the gradient, and the cotangents of its results.
 struct VjpContext {
   const Node& node;
   std::vector<Val> operands;
@@ -57,8 +57,8 @@ using Cotangents = std::vector<std::optional<Val>>;
 /// The batch axis of a value that is the same for all examples.
 inline constexpr int64_t kUnbatched = -1;
 
-/// The input of a batching rule: the node of one example, and its operands over the batch as values of
-/// the new graph. The builder gives new nodes the provenance and flags of the node.
+/// The input of a batching rule: the node of one example, and its operands over the batch as values
+/// of the new graph. The builder gives new nodes the provenance and flags of the node.
 struct BatchContext {
   const Node& node;
   GraphBuilder& builder;
@@ -79,10 +79,10 @@ struct Batched {
   std::vector<int64_t> axes;  ///< By result, its batch axis or kUnbatched.
 };
 
-/// Einsum-like sharding rule: each axis has a letter. Axes with one letter shard together; a letter that
-/// no result has is reduced over by its kind; kUnshardable keeps an axis whole. Axes of different extents
-/// may share a letter (reshape, grouped heads). The number of parts of a letter must divide the extent
-/// of every axis that has it.
+/// Einsum-like sharding rule: each axis has a letter. Axes with one letter shard together; a letter
+/// that no result has is reduced over by its kind; kUnshardable keeps an axis whole. Axes of
+/// different extents may share a letter (reshape, grouped heads). The number of parts of a letter
+/// must divide the extent of every axis that has it.
 struct ShardingFactors {
   static constexpr int kUnshardable = -1;
   std::vector<std::vector<int>> operands, results;
@@ -94,15 +94,15 @@ struct ShardingFactors {
   }
 };
 
-/// The input of a localisation rule: a node of the whole program, the shardings that follow from the mesh
-/// axes of its letters, and its operands at one position as values of the new local graph.
+/// The input of a localisation rule: a node of the whole program, the shardings that follow from
+/// the mesh axes of its letters, and its operands at one position as values of the new local graph.
 struct LocalContext {
   const Node& node;
   GraphBuilder& builder;
   const MeshShape& mesh;
   std::span<const ArrayType> operand_types, result_types;  ///< Types of the whole arrays.
-  /// The shardings that operands have and results must get. Results are partial over the mesh axes of
-  /// letters that only operands have.
+  /// The shardings that operands have and results must get. Results are partial over the mesh axes
+  /// of letters that only operands have.
   std::span<const AxisSharding> operand_shardings, result_shardings;
   std::vector<Val> operands;
   /// Returns the index of the position in its group over mesh axes, i32[].
@@ -132,16 +132,17 @@ struct OpDef {
   /// Builds the op over a batch: example i of the results is the op of example i of the operands.
   Required<Batched (*)(const BatchContext&)> batch;
   Required<ShardingFactors (*)(const InferContext&, std::span<const ArrayType> results)> shard;
-  /// Builds the op at one position: parts of the results from parts of the operands, for any mesh axes
-  /// that the letters of `shard` allow. Never called for structure ops and the borders of shard_map,
-  /// which the partitioner rewrites itself.
+  /// Builds the op at one position: parts of the results from parts of the operands, for any mesh
+  /// axes that the letters of `shard` allow. Never called for structure ops and the borders of
+  /// shard_map, which the partitioner rewrites itself.
   Required<std::vector<Val> (*)(const LocalContext&)> local;
   Required<Cost (*)(const InferContext&, std::span<const ArrayType> results)> cost;
 };
 
 const OpDef& op_def(OpKind op);
 
-/// Returns the result types of an op. Throws TraceError if operands, parameters or graphs do not fit.
+/// Returns the result types of an op. Throws TraceError if operands, parameters or graphs do not
+/// fit.
 std::vector<ArrayType> infer_types(const InferContext& context);
 
 /// The work of all nodes of a graph, with loops multiplied out.

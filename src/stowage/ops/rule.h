@@ -10,8 +10,8 @@ namespace stow::ops {
 
 // ---- Checks. Each throws TraceError through the context if its condition does not hold. ----
 
-/// The extents are not negative and the array has fewer than 2^62 bytes, zero extents counting as one.
-/// `what` begins the message: "result", "operand 1".
+/// The extents are not negative and the array has fewer than 2^62 bytes, zero extents counting as
+/// one. `what` begins the message: "result", "operand 1".
 void check_size(const InferContext& c, const ArrayType& type, std::string_view what);
 void check_count(const InferContext& c, size_t n_operands);
 void check_no_graphs(const InferContext& c);
@@ -37,8 +37,8 @@ const P& expect_any_count(const InferContext& c) {
   check_operands(c);
   return p;
 }
-/// Checks an op without nested graphs that moves no byte: its one operand may be in any memory. Returns
-/// its parameters.
+/// Checks an op without nested graphs that moves no byte: its one operand may be in any memory.
+/// Returns its parameters.
 template <typename P>
 const P& expect_view(const InferContext& c) {
   check_no_graphs(c);

@@ -19,7 +19,8 @@ class GraphBuilder {
   explicit GraphBuilder(Graph& graph) : graph_(&graph) {}
 
   Graph& graph() { return *graph_; }
-  /// Appends a node and returns its results. Throws TraceError with the provenance if inference fails.
+  /// Appends a node and returns its results. Throws TraceError with the provenance if inference
+  /// fails.
   std::vector<Val> add(OpKind op, Params params, std::span<const Val> operands,
                        std::vector<GraphPtr> graphs = {});
   /// As add(), returning the first result.

@@ -14,12 +14,12 @@ struct WindowAxis {
   }
 };
 
-/// Number of windows over `extent` elements. Throws TraceError naming `axis` if a field of `w` is out of
-/// range.
+/// Number of windows over `extent` elements. Throws TraceError naming `axis` if a field of `w` is
+/// out of range.
 int64_t n_windows(const InferContext& c, int64_t extent, const WindowAxis& w, size_t axis);
 
-/// The window axis of the transposed operation: applied to the `n_out` window results with the window
-/// reversed, it gives `extent` sums, each over the windows that its element was part of.
+/// The window axis of the transposed operation: applied to the `n_out` window results with the
+/// window reversed, it gives `extent` sums, each over the windows that its element was part of.
 WindowAxis transposed(const WindowAxis& w, int64_t extent, int64_t n_out);
 
 }  // namespace stow::ops

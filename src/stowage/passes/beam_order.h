@@ -42,7 +42,8 @@ struct OrderProblem {
 
 /// Returns the order found. A search that stops after `most_windows` adds a sentence to `limits`.
 std::vector<int> beam_order(const OrderProblem& problem, std::vector<std::string>& limits);
-/// Moves units within `order` to lower its peak; the peak never rises. `limits` as for beam_order().
+/// Moves units within `order` to lower its peak; the peak never rises. `limits` as for
+/// beam_order().
 void improve_order(const OrderProblem& problem, std::vector<int>& order,
                    std::vector<std::string>& limits);
 /// Returns the largest sum of live bytes in that order, scratch included.

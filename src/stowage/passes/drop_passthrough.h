@@ -9,10 +9,10 @@
 
 namespace stow {
 
-/// Rewrites `node` before it is appended with result types `types`. Drops results of a cond that every
-/// branch takes from the same operand. Drops carries that a while never changes; they become consts of
-/// both graphs. Returns, for each former result, the operand that it equals, or an invalid id if the
-/// result stays. `types` keeps the types of results that stay.
+/// Rewrites `node` before it is appended with result types `types`. Drops results of a cond that
+/// every branch takes from the same operand. Drops carries that a while never changes; they become
+/// consts of both graphs. Returns, for each former result, the operand that it equals, or an
+/// invalid id if the result stays. `types` keeps the types of results that stay.
 std::vector<ValueId> drop_passthrough(Node& node, std::vector<ArrayType>& types);
 
 }  // namespace stow

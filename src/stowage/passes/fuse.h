@@ -23,19 +23,21 @@ enum class UnitKind : uint8_t {
 struct Unit {
   UnitKind kind = UnitKind::kOp;
   std::vector<NodeId> nodes;  ///< In topological order; more than one for kRows and sums.
-  /// kRows: if valid, nodes[0] is a product and the other nodes are its epilogue, which alone reads it.
-  /// The product lies in the memory of this result of the epilogue until the epilogue has read it.
+  /// kRows: if valid, nodes[0] is a product and the other nodes are its epilogue, which alone reads
+  /// it. The product lies in the memory of this result of the epilogue until the epilogue has read
+  /// it.
   ValueId epilogue_output;
-  /// A row program that makes one operand of the product nodes[0], piece by piece. Its nodes are also
-  /// among the last of Unit::nodes.
+  /// A row program that makes one operand of the product nodes[0], piece by piece. Its nodes are
+  /// also among the last of Unit::nodes.
   struct Prologue {
     ValueId value;
     std::vector<NodeId> nodes;
     int n_row_dims = 0;
   };
   std::array<Prologue, 2> prologues;
-  // kRows: the iteration space (ir/row_program.h). Dimension i is axis `axes[i]` of the nodes' shape;
-  // empty `axes` means axis i. The numbers of dimensions are -1 as long as no reduction fixes them.
+  // kRows: the iteration space (ir/row_program.h). Dimension i is axis `axes[i]` of the nodes'
+  // shape; empty `axes` means axis i. The numbers of dimensions are -1 as long as no reduction
+  // fixes them.
   Dims dims;
   int n_row_dims = -1;
   int n_group_dims = -1;
@@ -52,8 +54,8 @@ Unit unit_that_makes(const Graph& graph, const Unit& unit, size_t i);
 /// True for a product with an addition to a sum: nodes[1] is the addition.
 bool adds_to_sum(const Unit& unit);
 
-/// True for the product of a unit with an epilogue, and for the nodes of prologues; false for the nodes of
-/// the unit's row program.
+/// True for the product of a unit with an epilogue, and for the nodes of prologues; false for the
+/// nodes of the unit's row program.
 bool is_before_rows(const Unit& unit, NodeId node);
 
 /// The unit that makes a value, and the memory that the value is read from.
@@ -73,18 +75,19 @@ struct Units {
   std::vector<View> windows;   ///< By value, its window on its root if the root is contiguous.
 };
 
-/// Groups the nodes of `graph` into units. `input_views` gives the strides of the graph's inputs. With
-/// `fuse` off, every node is a unit of its own. Only products of at least `least_epilogue` elements get an
-/// epilogue, and only operands that are several pieces for each of `threads` threads get a prologue.
-/// With `least_epilogue` 0 both may have any size.
+/// Groups the nodes of `graph` into units. `input_views` gives the strides of the graph's inputs.
+/// With `fuse` off, every node is a unit of its own. Only products of at least `least_epilogue`
+/// elements get an epilogue, and only operands that are several pieces for each of `threads`
+/// threads get a prologue. With `least_epilogue` 0 both may have any size.
 Units fuse(const Graph& graph, const std::vector<View>& input_views, bool fuse,
            int64_t least_epilogue, int threads);
 
-/// Returns the value that `v` equals, through identity ops and carries that scans pass through unchanged.
+/// Returns the value that `v` equals, through identity ops and carries that scans pass through
+/// unchanged.
 ValueId handed_through(const Graph& graph, ValueId v);
 
-/// Returns the dimension of a kRows unit's iteration space whose coordinate `v` equals: `v` is an iota,
-/// possibly broadcast or reshaped. Returns -1 for any other value.
+/// Returns the dimension of a kRows unit's iteration space whose coordinate `v` equals: `v` is an
+/// iota, possibly broadcast or reshaped. Returns -1 for any other value.
 int iota_dim(const Graph& graph, const Units& units, const Unit& unit, ValueId v);
 
 /// True if a value of this shape has one element for each row of a kRows unit.

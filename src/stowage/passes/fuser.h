@@ -45,7 +45,8 @@ class Fuser {
   void fill_leaves();
   // True if node m of unit u has v, a splat or iota, as a step of its row program.
   bool is_step_of(int u, NodeId m, ValueId v);
-  // Adds a unit for v if it is a splat or iota, and makes it an operand of unit `reader`, if not -1.
+  // Adds a unit for v if it is a splat or iota, and makes it an operand of unit `reader`, if not
+  // -1.
   void fill(ValueId v, int reader);
   // Sets ValueUse::needed.
   void mark_needed();
@@ -65,9 +66,9 @@ class Fuser {
   static void add_operand_unit(Unit& unit, int operand);
   // Removes unit `from`, whose nodes unit `into` has taken; only `into` reads their results.
   void absorb(int from, int into);
-  // Makes one unit of an add and of a product that only the add reads: the kernel adds the product to
-  // the other operand in memory. The product is rounded before it is added, so the bits are the same.
-  // Returns true if the node was such an add.
+  // Makes one unit of an add and of a product that only the add reads: the kernel adds the product
+  // to the other operand in memory. The product is rounded before it is added, so the bits are the
+  // same. Returns true if the node was such an add.
   bool accumulate(NodeId id);
   // True if `sum` is a carry and `result` its next value: a gradient summed over a loop's
   // iterations.
@@ -87,25 +88,26 @@ class Fuser {
   bool may_join(NodeId id, const Unit& own, int u);
   // True if unit a may become part of unit `into`.
   bool may_merge(int a, int into);
-  // True if unit u, elementwise work, may take the iteration space of a reduction of it that permutes
-  // axes: then no value of it may have to lie in memory.
+  // True if unit u, elementwise work, may take the iteration space of a reduction of it that
+  // permutes axes: then no value of it may have to lie in memory.
   bool may_turn(int u, const SumSpace& space);
-  // True for a value v that only reductions read, none of which can be in unit u, because their space
-  // differs or they come later, if v reads no full value of u. In another unit v need not be stored.
+  // True for a value v that only reductions read, none of which can be in unit u, because their
+  // space differs or they come later, if v reads no full value of u. In another unit v need not be
+  // stored.
   bool is_wanted_elsewhere(ValueId v, int u);
   // The depth (sum_spaces.h) of the reductions in a unit, or of those that read its values.
   int depth_of_unit(int u) const;
-  // True for a unit that reads no array as large as its iteration space, such as a comparison of rows
-  // with columns.
+  // True for a unit that reads no array as large as its iteration space, such as a comparison of
+  // rows with columns.
   bool reads_nothing_large(int u);
-  // True for the reduction of a whole large array, such as a norm of weights, made in unit u. Readers pass
-  // over the array again anyway; in one unit, all that is computed from the norm, for this array and
-  // for others, would have to come together.
+  // True for the reduction of a whole large array, such as a norm of weights, made in unit u.
+  // Readers pass over the array again anyway; in one unit, all that is computed from the norm, for
+  // this array and for others, would have to come together.
   bool reads_long_row_value(ValueId v, const Unit& g, int u);
   // True unless the unit has members, other than reductions, with one element for each row.
   bool columns_fit(const Unit& joined) const;
-  // False if groups have few points and a row value exists as well: columns and groups could then not be
-  // interchanged, and the kernel would run one short group after another.
+  // False if groups have few points and a row value exists as well: columns and groups could then
+  // not be interchanged, and the kernel would run one short group after another.
   bool groups_fit(const Unit& joined, NodeId more) const;
   // True if a unit with one more node has few nodes and reads few arrays.
   bool reads_few(const Unit& few, NodeId more) const;
@@ -121,24 +123,26 @@ class Fuser {
   bool reaches_outside(const Node& node, int u);
   // True if a unit of `stack`, or one on which it depends, is `target`.
   bool reaches(std::vector<int> stack, int target);
-  // True if running units a and `into` as one makes no large value wait in memory: only these two read
-  // the large values of a, `into` reads all large values that a reads, and both are ready to run at the
-  // same time. If a reads nothing large, it may also be ready earlier.
+  // True if running units a and `into` as one makes no large value wait in memory: only these two
+  // read the large values of a, `into` reads all large values that a reads, and both are ready to
+  // run at the same time. If a reads nothing large, it may also be ready earlier.
   bool are_one_in_time(int a, int into);
-  // True if one of `others` depends on unit o too, or o is a small row program over operands that do.
+  // True if one of `others` depends on unit o too, or o is a small row program over operands that
+  // do.
   bool is_ready_with(int o, const std::vector<int>& others, int space);
   // Fills in heavy_before_, waits_for_, last_heavy_ and is_held_.
   void count_heavy();
   // True if one node is backward work and the other much earlier forward work. In one unit the
-  // backward work would run early and its results would wait in memory; if it is a clone, recomputation
-  // would save nothing.
+  // backward work would run early and its results would wait in memory; if it is a clone,
+  // recomputation would save nothing.
   bool is_far(NodeId a, NodeId b) const;
-  // True if node `id`, backward work, is far from recomputed work of another layer in unit u. In one unit
-  // the node would run early, unless it depends on later work. `other` is the node's own unit, if any. That is harmless if it
-  // overwrites all its operands. If other work reads an operand too, operand and result would both wait.
+  // True if node `id`, backward work, is far from recomputed work of another layer in unit u. In
+  // one unit the node would run early, unless it depends on later work. `other` is the node's own
+  // unit, if any. That is harmless if it overwrites all its operands. If other work reads an
+  // operand too, operand and result would both wait.
   bool is_far_from_clones(int u, NodeId id, int other = -1);
-  // True if backward work `id` would join forward unit u, run before the products between the two, and wait
-  // in memory for a later product, while the value of u that it reads waits as well.
+  // True if backward work `id` would join forward unit u, run before the products between the two,
+  // and wait in memory for a later product, while the value of u that it reads waits as well.
   bool would_wait_beside(int u, NodeId id);
   // The number of nodes with kernels of their own between two nodes.
   int heavy_between(NodeId first, NodeId second) const;
@@ -151,8 +155,8 @@ class Fuser {
   int n_reads(const Unit& u, ValueId root);
   // The number of leading axes of a product that come from its left operand.
   int n_rows_of(const Node& product) const;
-  // The product that row unit u may follow as an epilogue: of the unit's shape and row dimensions, read
-  // nowhere else, and made after all other operands of the unit. Invalid if there is none.
+  // The product that row unit u may follow as an epilogue: of the unit's shape and row dimensions,
+  // read nowhere else, and made after all other operands of the unit. Invalid if there is none.
   ValueId product_before(int u);
   // The result of unit u in whose memory the product may lie first; invalid if product and epilogue
   // together would need more memory than one after the other.
@@ -164,15 +168,15 @@ class Fuser {
   // Makes row units prologues of the product that alone reads their only result.
   void add_prologues();
   bool has_product(const Unit& u) const;
-  // The number of row dimensions of the row program that makes operand i of unit u's product, if that may
-  // be a prologue; else none.
+  // The number of row dimensions of the row program that makes operand i of unit u's product, if
+  // that may be a prologue; else none.
   std::optional<int> rows_that_make(int u, size_t i);
   // The smallest operand, in elements, that gets a prologue: pieces take memory too.
   int64_t least_made(size_t i) const;
   // True for an op that is cheap enough to be computed several times in a prologue.
   static bool is_little_work(OpKind op);
-  // Bytes of the arrays that a prologue `maker` reads and that nothing reads after the product: they
-  // have to live until the product ends. Arguments are not counted.
+  // Bytes of the arrays that a prologue `maker` reads and that nothing reads after the product:
+  // they have to live until the product ends. Arguments are not counted.
   int64_t read_bytes(int maker, NodeId product);
 
   const Graph& graph_;

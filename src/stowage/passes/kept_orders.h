@@ -8,10 +8,10 @@
 
 namespace stow {
 
-/// While a scope lives, order_units() keeps every order that it finds, on any thread, and returns it again
-/// for an equal problem. The candidates of one search, and the plans that one command compares, share most
-/// of their nested graphs. Scopes nest and overlap: orders are dropped when the last scope ends. When the
-/// problems exceed 64 MB, all earlier ones are dropped.
+/// While a scope lives, order_units() keeps every order that it finds, on any thread, and returns
+/// it again for an equal problem. The candidates of one search, and the plans that one command
+/// compares, share most of their nested graphs. Scopes nest and overlap: orders are dropped when
+/// the last scope ends. When the problems exceed 64 MB, all earlier ones are dropped.
 class KeptOrders {
  public:
   KeptOrders();

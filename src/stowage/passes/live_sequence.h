@@ -10,10 +10,10 @@
 
 namespace stow {
 
-/// Units 0 … n - 1 in an order. For each unit, `live` bytes are live before it runs, and it takes `extra`
-/// bytes more while it runs; the peak is the largest sum of both. The representation is a treap whose
-/// priorities are hashes, so the same calls give the same tree. Every call except the constructor and
-/// order() takes O(log n).
+/// Units 0 … n - 1 in an order. For each unit, `live` bytes are live before it runs, and it takes
+/// `extra` bytes more while it runs; the peak is the largest sum of both. The representation is a
+/// treap whose priorities are hashes, so the same calls give the same tree. Every call except the
+/// constructor and order() takes O(log n).
 class LiveSequence {
  public:
   /// `order` holds every unit once; `live` and `extra` are by unit.

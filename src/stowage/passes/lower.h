@@ -13,16 +13,16 @@ namespace stow {
 /// Bounds of work, reported in Schedule::limits if they take effect. Tests set smaller ones.
 struct LowerLimits {
   size_t order_windows = kMostOrderWindows;  ///< As OrderProblem::most_windows.
-  /// The most pieces of a concatenation that have live ranges of their own. Beyond them, a part that a
-  /// scan stacks is one piece instead of one for each slice.
+  /// The most pieces of a concatenation that have live ranges of their own. Beyond them, a part
+  /// that a scan stacks is one piece instead of one for each slice.
   int64_t concat_pieces = 1 << 16;
 };
 
-/// A cache of the units of a graph and of its nested graphs. Units do not depend on the order, so all
-/// lowerings of the graph can share them.
+/// A cache of the units of a graph and of its nested graphs. Units do not depend on the order, so
+/// all lowerings of the graph can share them.
 class KeptUnits;
-/// Returns an empty cache for lower() to fill. Use it for one graph only, and with options that agree in
-/// all arguments of fuse().
+/// Returns an empty cache for lower() to fill. Use it for one graph only, and with options that
+/// agree in all arguments of fuse().
 std::shared_ptr<KeptUnits> keep_units();
 
 struct LowerOptions {
@@ -40,10 +40,10 @@ struct LowerOptions {
 
 /// Lowers a graph without checkpoint nodes.
 ///
-/// A value is made where its reader needs it: a carry in the slot of the next iteration (or the slot of
-/// the residual stack that saves it), a stacked result in its slot, a part at its place in the
-/// concatenation, a new parameter in the donated old one. View ops are windows. An elementwise result
-/// takes the memory of an operand that dies there.
+/// A value is made where its reader needs it: a carry in the slot of the next iteration (or the
+/// slot of the residual stack that saves it), a stacked result in its slot, a part at its place in
+/// the concatenation, a new parameter in the donated old one. View ops are windows. An elementwise
+/// result takes the memory of an operand that dies there.
 Schedule lower(const Graph& graph, const LowerOptions& options);
 
 }  // namespace stow

@@ -1,5 +1,5 @@
-// Level: lowers one graph: the memory of each value and the instructions that make it. lower_*.cpp define
-// its functions. Not an interface for other passes; see lower.h.
+// Level: lowers one graph to memory and instructions. lower_*.cpp define its functions.
+// Not an interface for other passes; see lower.h.
 #pragma once
 
 #include <limits>
@@ -18,9 +18,10 @@ namespace stow::lowering {
 
 constexpr int kForever = std::numeric_limits<int>::max();
 
-// Values of Destination::begin_group without a group. kOwnLife: the write begins the lifetime of the
-// memory that it writes. kPieces: the write begins the lifetime of its piece of a concatenation.
-// kInPlace: as kOwnLife, for a concatenation over an argument whose rows its scans read just before.
+// Values of Destination::begin_group without a group. kOwnLife: the write begins the lifetime of
+// the memory that it writes. kPieces: the write begins the lifetime of its piece of a
+// concatenation. kInPlace: as kOwnLife, for a concatenation over an argument whose rows its scans
+// read just before.
 constexpr int kOwnLife = -1, kPieces = -2, kInPlace = -3;
 constexpr int64_t kMaxPlaces = 512;  // The most places of a buffer (Buffer::n_places).
 
@@ -42,7 +43,7 @@ struct ScanPlan {
   std::unique_ptr<Level> body;
   struct Ring {
     bool invariant = false;  // true if the carry never changes
-    int stack = -1;          // number of the stacked result that saves the carry, in one memory; or -1
+    int stack = -1;          // the stacked result that saves the carry and is its memory; or -1
     int64_t depth = 1;       // number of slots
     View base;  // slot 0, without terms of this loop
     int64_t slot_bytes = 0;
@@ -50,7 +51,7 @@ struct ScanPlan {
     std::optional<View> home;
   };
   std::vector<Ring> rings;
-  std::vector<bool> reusable;                    // by body input: true if the body may write over it
+  std::vector<bool> reusable;                    // by body input: the body may write over it
   std::vector<View> stacks;                      // whole stacked results
   std::vector<std::optional<View>> interleaved;  // stacked results that share a buffer
 };
@@ -162,12 +163,12 @@ class Level {
   bool can_share(int u, ValueId v, ValueId root) const;
   /// can_share() for a unit that is a sort.
   bool sort_can_share(const Node& sort, ValueId v, ValueId root) const;
-  /// True if result v of a sort, which nothing reads, may lie in the memory of result `later`, which is
-  /// written after it.
+  /// True if result v of a sort, which nothing reads, may lie in the memory of result `later`,
+  /// which is written after it.
   bool lies_under(ValueId v, ValueId later) const;
 
-  /// True if the concatenation `v` may be made over an input: scans stack its parts and read the same
-  /// rows of the input, each slice before it is written, and nothing else reads the input.
+  /// True if the concatenation `v` may be made over an input: scans stack its parts and read the
+  /// same rows of the input, each slice before it is written, and nothing else reads the input.
   bool concat_can_share(ValueId v, ValueId input) const;
 
  private:
@@ -185,15 +186,15 @@ class Level {
   // Bytes that a nested graph takes while it runs, without its inputs.
   int64_t inner_bytes(const Graph& graph) const;
 
-  // By unit, bytes that it takes besides operands and results: the scratch of its kernel if every value
-  // is contiguous, or the bytes that its nested graphs take.
+  // By unit, bytes that it takes besides operands and results: the scratch of its kernel if every
+  // value is contiguous, or the bytes that its nested graphs take.
   std::vector<int64_t> scratch_bytes() const;
 
   // Sets sliced_only_: roots that only scans read, a slice of the leading axis at a time.
   void find_sliced_only();
 
-  // Marks operands of a scan that must be contiguous because its body may reshape them: whole operands,
-  // or each slice of operands that are sliced along the leading axis.
+  // Marks operands of a scan that must be contiguous because its body may reshape them: whole
+  // operands, or each slice of operands that are sliced along the leading axis.
   void mark_whole_operands(const Node& scan);
 
   // ---- scans: lower_scan.cpp ----
@@ -203,22 +204,22 @@ class Level {
 
   void plan_scan(int u);
 
-  // Returns the number of the scanned operand that is the scan's only read of `root`, slice by slice
-  // along its leading axis; -1 if there is none.
+  // Returns the number of the scanned operand that is the scan's only read of `root`, slice by
+  // slice along its leading axis; -1 if there is none.
   int sole_slices(const Node& scan, ValueId root) const;
 
   // True if the scan reads `root` once, all of it, as the initial value of carry k.
   bool begins_with(const Node& scan, int k, ValueId root) const;
 
   // can_share() for a scan. The final value of a carry may lie over the carry's initial value. A
-  // stacked result may lie over a scanned operand if each iteration reads its slice before it writes
-  // the slice of the result.
+  // stacked result may lie over a scanned operand if each iteration reads its slice before it
+  // writes the slice of the result.
   bool scan_can_share(int u, ValueId v, ValueId root) const;
   // True if each iteration reads its slice of operand i before it writes its slice of stack j.
   bool slices_can_share(int u, int i, int j) const;
 
-  // Places stacked results over scanned operands: if their destination is that memory already, or if the
-  // operand is made only for this scan.
+  // Places stacked results over scanned operands: if their destination is that memory already, or
+  // if the operand is made only for this scan.
   void plan_over_operands(int u, const Node& node, ScanPlan& plan);
   // True if unit u, the last reader of `root`, may choose the destination of `root`.
   bool may_be_sent(int u, ValueId root) const;
@@ -230,17 +231,17 @@ class Level {
   ScanPlan::Ring plan_ring(const Node& node, int k, ScanPlan& plan);
   // True if the destination of a carry's final value can be a slot of its ring.
   bool has_home(ValueId result, const ScanPlan::Ring& ring) const;
-  // If the initial value of carry k is an input of the level whose memory an heir takes later, makes that
-  // memory the destination of the final value too.
+  // If the initial value of carry k is an input of the level whose memory an heir takes later,
+  // makes that memory the destination of the final value too.
   void share_memory_of_input(int u, const Node& node, int k);
 
   // True if each slot of stacked result j may lie anywhere, because only scans read it, a slot at a
   // time. False for long stacks: the packer would have too much to place.
   bool slots_apart(ValueId result, const ScanParams& p, size_t j) const;
 
-  // Puts stacks of one scan that nothing needs contiguous into one buffer, interleaved by iteration. One
-  // scan's results can then take, slot by slot, the memory of the residuals that it consumes; separate
-  // whole stacks could not all do that.
+  // Puts stacks of one scan that nothing needs contiguous into one buffer, interleaved by
+  // iteration. One scan's results can then take, slot by slot, the memory of the residuals that it
+  // consumes; separate whole stacks could not all do that.
   void plan_interleaved(const Node& node, ScanPlan& plan);
 
   void plan_stack(const Node& node, size_t j, ScanPlan& plan);
@@ -269,13 +270,13 @@ class Level {
   // The number of the operand that is `root`, if no other operand lies in its memory; else -1.
   int sole_operand(const Node& node, ValueId root) const;
 
-  // can_share() for a cond. A result may lie over an operand if every branch returns that operand as the
-  // result, or reads it for the last time before it writes the result.
+  // can_share() for a cond. A result may lie over an operand if every branch returns that operand
+  // as the result, or reads it for the last time before it writes the result.
   bool cond_can_share(int u, ValueId v, ValueId root) const;
   // can_share() for a while loop.
   bool while_can_share(const Node& node, ValueId v, ValueId root) const;
-  // True if `out` may take the memory of input `in`: it is that input, or the input is read for the last
-  // time before `out` is written (when it is made, or copied at the end).
+  // True if `out` may take the memory of input `in`: it is that input, or the input is read for the
+  // last time before `out` is written (when it is made, or copied at the end).
   bool may_become(ValueId in, ValueId out) const;
 
   // True if an operand dies here, so that the nested graphs may write over it.
@@ -283,15 +284,15 @@ class Level {
 
   void emit_cond(int u);
 
-  // True if a window is a whole slot (or buffer without slots): bytes with one live range. A ring slot
-  // must be whole, since each iteration begins its lifetime again.
+  // True if a window is a whole slot (or buffer without slots): bytes with one live range. A ring
+  // slot must be whole, since each iteration begins its lifetime again.
   bool is_piece(const View& view) const;
-  // True if a window is part of a slot, and an input of this level is part of the same buffer. A write to
-  // the window begins no lifetime: later iterations still read the rest of the slot.
+  // True if a window is part of a slot, and an input of this level is part of the same buffer. A
+  // write to the window begins no lifetime: later iterations still read the rest of the slot.
   bool is_bit_beside_input(const View& view) const;
 
-  // Each carry has one slot, since the number of iterations is not known. The body writes the new value
-  // there after the last read of the old one, or copies it there at the end.
+  // Each carry has one slot, since the number of iterations is not known. The body writes the new
+  // value there after the last read of the old one, or copies it there at the end.
   void emit_while(int u);
 
   void emit_while_body(const std::vector<View>& slots, std::vector<Instruction>& out,
@@ -301,11 +302,12 @@ class Level {
 
   void plan_concat(int u);
 
-  // The window that the root of `v` must take for `v` to lie at `view`; none if there is no such window.
+  // The window that the root of `v` must take for `v` to lie at `view`; none if there is no such
+  // window.
   std::optional<View> root_view(ValueId v, View view) const;
 
-  // The offsets in bytes of the pieces of a concatenation along the leading axis that have live ranges
-  // of their own: its parts, or slices of parts that scans stack. Empty for another axis.
+  // The offsets in bytes of the pieces of a concatenation along the leading axis that have live
+  // ranges of their own: its parts, or slices of parts that scans stack. Empty for another axis.
   std::vector<int64_t> concat_pieces(const Node& node) const;
 
   // Returns the window of a part in the concatenation at `view`, `at` rows in; moves `at` past it.
@@ -324,8 +326,8 @@ class Level {
   // Storage for a result; `begins` tells whether the write begins a new life of its memory.
   View place_result(int u, ValueId v, bool& begins, std::vector<ValueId>& taken);
 
-  // Strides for a result whose kernel writes any strides: if all readers read it through one transpose,
-  // those with which the transposed value is row-major; else contiguous ones.
+  // Strides for a result whose kernel writes any strides: if all readers read it through one
+  // transpose, those with which the transposed value is row-major; else contiguous ones.
   Dims strides_for_readers(ValueId v) const;
 
   // Returns an operand of unit u, not in `taken`, whose memory v may take; none if there is none.
@@ -346,8 +348,8 @@ class Level {
 
   void emit_view_copy(int u);
 
-  // True if a window is contiguous and will begin at a disk block in every iteration. Between two such
-  // windows, a move from or to the disk needs a bounce buffer only for the ends of a span.
+  // True if a window is contiguous and will begin at a disk block in every iteration. Between two
+  // such windows, a move from or to the disk needs a bounce buffer only for the ends of a span.
   bool lies_on_blocks(const View& view) const;
 
   void push(Kernel kernel);
@@ -361,7 +363,8 @@ class Level {
   std::vector<std::optional<Destination>> destinations_;
   std::vector<std::optional<View>> storage_;
   std::vector<bool> reusable_;
-  // By value: for an input, or a value in the memory of one, the value that takes that memory later.
+  // By value: for an input, or a value in the memory of one, the value that takes that memory
+  // later.
   std::vector<ValueId> heir_;
   // By root: true if it is moved to another memory. A write over it waits for the move.
   std::vector<bool> is_moved_;

@@ -19,12 +19,12 @@ struct NarrowedSlice {
   std::vector<std::optional<int64_t>> starts;
 };
 
-/// Returns the smaller dynamic_slice that gives the same elements as `slice`, a slice of a dynamic_slice.
-/// `slice` must have strides of 1 and be the only reader of a dynamic_slice of the same region and pass,
-/// or of a reshape of one that only adds or drops axes of extent 1. Returns none otherwise, and if an axis
-/// that becomes shorter has an unknown start, since the larger extent clamps it.
-/// @param uses number of uses of each value of the graph
-/// @param known returns the integer that a value equals, if known
+/// Returns the smaller dynamic_slice that gives the same elements as `slice`, a slice of a
+/// dynamic_slice. `slice` must have strides of 1 and be the only reader of a dynamic_slice of the
+/// same region and pass, or of a reshape of one that only adds or drops axes of extent 1. Returns
+/// none otherwise, and if an axis that becomes shorter has an unknown start, since the larger
+/// extent clamps it. `uses`: number of uses of each value. `known`: returns the integer that a
+/// value equals, if known.
 std::optional<NarrowedSlice> narrowed_slice(
     const Graph& graph, const std::vector<int>& uses, const Node& slice,
     const std::function<std::optional<int64_t>(ValueId)>& known);

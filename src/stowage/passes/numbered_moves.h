@@ -1,4 +1,4 @@
-// NumberedMoves: a schedule whose moves are numbered, and the facts that all trials of overlap share.
+// NumberedMoves: a schedule with numbered moves, and the facts that all trials of overlap share.
 // Not a trial; overlapper.h makes one.
 #pragma once
 
@@ -17,8 +17,8 @@ inline bool is_move(const Kernel& kernel, const std::vector<Buffer>& buffers) {
   return kernel.phase == MovePhase::kWhole && stream_of(kernel, buffers) != StreamKind::kCompute;
 }
 
-/// Gives an instruction its own copy of its loop or branch, no longer shared with the schedule that it was
-/// copied from, and calls visit_kernel for each instruction in it that is a kernel.
+/// Gives an instruction its own copy of its loop or branch, no longer shared with the schedule that
+/// it was copied from, and calls visit_kernel for each instruction in it that is a kernel.
 template <typename VisitKernel>
 void own_bodies(Instruction& instruction, const VisitKernel& visit_kernel) {
   const auto all = [&](Instructions& list) {
@@ -49,8 +49,8 @@ struct NumberedMoves {
 
   explicit NumberedMoves(const Schedule& whole);
 
-  // True if a write begins the lifetime of a whole buffer, so nothing may be written there before. A
-  // buffer that a loop fills part by part is different, see Overlapper::begin_no_bits.
+  // True if a write begins the lifetime of a whole buffer, so nothing may be written there before.
+  // A buffer that a loop fills part by part is different, see Overlapper::begin_no_bits.
   static bool begins_all(const Schedule& schedule, const View& view) {
     const Buffer& b = schedule.buffers[view.buffer.index()];
     return view.begins && view.terms.empty() && b.slots == 1 && b.parts.size() == 1;

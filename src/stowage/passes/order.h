@@ -18,11 +18,11 @@ enum class OrderStrategy : uint8_t {
 };
 inline constexpr int kNumOrderStrategies = 3;
 
-/// Returns the numbers of the units in an order that respects their operands. `value_bytes`: by value,
-/// bytes that it takes from its definition to its last read; 0 for values in other memory (arguments,
-/// slices of stacks that stay). `scratch_bytes`: by unit, bytes that it takes while it runs; only the beam
-/// search uses it. A search that stops after `most_windows` windows adds a sentence to `limits`
-/// (Schedule::limits).
+/// Returns the numbers of the units in an order that respects their operands. `value_bytes`: by
+/// value, bytes that it takes from its definition to its last read; 0 for values in other memory
+/// (arguments, slices of stacks that stay). `scratch_bytes`: by unit, bytes that it takes while it
+/// runs; only the beam search uses it. A search that stops after `most_windows` windows adds a
+/// sentence to `limits` (Schedule::limits).
 std::vector<int> order_units(const Graph& graph, const Units& units,
                              const std::vector<int64_t>& value_bytes,
                              const std::vector<int64_t>& scratch_bytes, OrderStrategy strategy,

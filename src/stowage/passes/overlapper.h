@@ -20,9 +20,9 @@
 
 namespace stow {
 
-// The most slots of a ring for a move that may be `ahead` moves ahead. With three slots, an array that is
-// updated in place can arrive one iteration early and leave one iteration late; each further slot lets
-// it arrive one more iteration early.
+// The most slots of a ring for a move that may be `ahead` moves ahead. With three slots, an array
+// that is updated in place can arrive one iteration early and leave one iteration late; each
+// further slot lets it arrive one more iteration early.
 inline int slots_for(int ahead) {
   constexpr int kOneIteration = 34, kEachMore = 28;
   if (ahead <= kFewAhead) return 2;
@@ -54,14 +54,14 @@ class Overlapper {
   Buffer& buffer(BufferId id) { return schedule_.buffers[id.index()]; }
   const Buffer& buffer(BufferId id) const { return schedule_.buffers[id.index()]; }
 
-  // Makes moves of one stream share one scratch buffer, since they run one after another. `shared` holds
-  // the buffer by stream. Leaves kernels that are no moves unchanged.
+  // Makes moves of one stream share one scratch buffer, since they run one after another. `shared`
+  // holds the buffer by stream. Leaves kernels that are no moves unchanged.
   void share_scratch(Instruction& move, std::map<StreamKind, BufferId>& shared);
 
   // ---- lists ----
 
-  // Overlaps the moves of a list. For the body of `loop`, `before` and `after` receive the instructions
-  // that must run before and after the loop.
+  // Overlaps the moves of a list. For the body of `loop`, `before` and `after` receive the
+  // instructions that must run before and after the loop.
   void process(Instructions& list, const Loop* loop, Instructions& before, Instructions& after);
   void process_alone(Instructions& list) {
     Instructions before, after;
@@ -91,20 +91,21 @@ class Overlapper {
   bool has_slot_per_iteration(BufferId id) const {
     return loop_ && stow::has_slot_per_iteration(buffer(id), loop_->id);
   }
-  // Sets ringable_: temporary buffers of this list only, which each iteration writes before it reads.
+  // Sets ringable_: temporary buffers of this list only, which each iteration writes before it
+  // reads.
   void find_ringable(Items& items);
   // True if this output is the first access of its buffer; `here` counts the accesses so far.
   static bool first_touch(const std::vector<int>& here, const Kernel& kernel, const View& view);
 
-  // True if the move `item` must not change places with `other`. A conflict with another iteration's use
-  // of the staging buffer only adds a ring to `needed`.
+  // True if the move `item` must not change places with `other`. A conflict with another
+  // iteration's use of the staging buffer only adds a ring to `needed`.
   bool bound(const Item& item, const Item& other, RingSlots& needed) const;
-  // True if the stream keeps the order of two instructions in any place of the list: both are parts of
-  // split moves of one stream, and not both are starts.
+  // True if the stream keeps the order of two instructions in any place of the list: both are parts
+  // of split moves of one stream, and not both are starts.
   static bool runs_in_order(const Item& item, const Item& other);
-  // True if two instructions touch the same bytes and one of them writes. Uses of a ringable buffer with
-  // may_ring() by two iterations do not count if a ring of up to `most` slots separates them; the ring is
-  // then added to `needed`.
+  // True if two instructions touch the same bytes and one of them writes. Uses of a ringable buffer
+  // with may_ring() by two iterations do not count if a ring of up to `most` slots separates them;
+  // the ring is then added to `needed`.
   template <typename MayRing>
   bool meets(const Item& item, const Item& other, int most, MayRing&& may_ring,
              RingSlots& needed) const {
@@ -134,17 +135,18 @@ class Overlapper {
 
   bool has_moves(const Item& item, Lane lane) const { return item.moves[lane]; }
 
-  // Puts collectives of values that the list computes, such as activations, into the lane kReduced: they
-  // cannot start early, and must not hold back collectives that can, such as those of weights.
+  // Puts collectives of values that the list computes, such as activations, into the lane kReduced:
+  // they cannot start early, and must not hold back collectives that can, such as those of weights.
   void choose_lanes(Items& items) const;
-  // True if the operand of collective i is made by the list with more than light kernels and copies.
+  // True if the operand of collective i is made by the list with more than light kernels and
+  // copies.
   bool is_computed_here(const Items& items, size_t i) const;
 
   // ---- moving instructions ----
 
-  // Moves some items before a loop to behind it, if the loop does not need them: copies that bring back
-  // values that left just before the loop, and kernels that wait for these copies. Copies for the loop then
-  // need not wait for them.
+  // Moves some items before a loop to behind it, if the loop does not need them: copies that bring
+  // back values that left just before the loop, and kernels that wait for these copies. Copies for
+  // the loop then need not wait for them.
   void postpone(Items& items);
   // True if `item` starts an inward copy that may run far ahead, and `before` is a move or a
   // collective.
@@ -152,11 +154,12 @@ class Overlapper {
   // True if postponed items keep no more device memory live than they bring there themselves.
   bool costs_little(const Items& items, size_t begin, const std::vector<bool>& waits) const;
 
-  // Moves dones of inward moves down to the first reader, and starts of outward moves up to the writer.
+  // Moves dones of inward moves down to the first reader, and starts of outward moves up to the
+  // writer.
   void settle(Items& items);
 
-  // True if the start of an inward move must not pass above `other`, or the done of an outward move below
-  // it. Moves of a lane keep their order, and the number in flight is limited.
+  // True if the start of an inward move must not pass above `other`, or the done of an outward move
+  // below it. Moves of a lane keep their order, and the number in flight is limited.
   bool stopped(Item& item, const Item& other, RingSlots& rings) const {
     return stopped_by(item, other, [&] { return bound(item, other, rings); });
   }
@@ -190,14 +193,14 @@ class Overlapper {
     bool overtakes = false;
     bool is_early = false;  // true if a start gains at least one iteration
   };
-  // The place that a start reaches in the last iterations of a loop that it cannot pass, or a done in the
-  // first iterations; none if it cannot enter.
+  // The place that a start reaches in the last iterations of a loop that it cannot pass, or a done
+  // in the first iterations; none if it cannot enter.
   std::optional<Entry> entry(Item& item, Item& around, bool overtaking);
   // Moves an item into the loop `around`, guarded for one iteration.
   void enter(Item& item, Item& around, const Entry& entry);
 
-  // Lets a start pass starts of its stream that are not ready yet, so that the stream is not idle. Returns
-  // the place that it reaches from `at`; `at` if it passes none.
+  // Lets a start pass starts of its stream that are not ready yet, so that the stream is not idle.
+  // Returns the place that it reaches from `at`; `at` if it passes none.
   size_t overtake(Item& item, Items& items, size_t at, RingSlots& rings);
   // True if `other` is a move of the same stream and phase, and the two touch no common bytes that
   // one of them writes.
@@ -218,19 +221,20 @@ class Overlapper {
   bool hoist(Items& items, size_t i);
 
   void hoist_starts(Items& items);
-  // Moves item i from the top of a loop's list into an earlier iteration, so that it runs `shift` iterations
-  // early. Returns false if it must stay.
+  // Moves item i from the top of a loop's list into an earlier iteration, so that it runs `shift`
+  // iterations early. Returns false if it must stay.
   bool wrap(Items& items, size_t i, int shift);
 
   void sink_dones(Items& items);
 
   // ---- runs: a collective with the items that prepare its operand, or that read its result ----
   //
-  // A run is the items [first, first + n) of a list that move together. The gather of a shard that comes
-  // from the host, or is converted, cannot start before the copy or conversion ends, so they start early
-  // together. The readers of a reduced gradient are delayed to the next iteration together with its done.
+  // A run is the items [first, first + n) of a list that move together. The gather of a shard that
+  // comes from the host, or is converted, cannot start before the copy or conversion ends, so they
+  // start early together. The readers of a reduced gradient are delayed to the next iteration
+  // together with its done.
   static constexpr size_t kMostRun = 16;        // the most items of a run
-  static constexpr size_t kMostLookBack = 256;  // the most items between a run and one that may join it
+  static constexpr size_t kMostLookBack = 256;  // the most items between a run and a new member
 
   // True for an elementwise kernel that runs in every iteration.
   static bool is_light(const Item& item);
@@ -249,27 +253,28 @@ class Overlapper {
     for (size_t m = first; m < first + n; ++m) items[m].shift = shift;
   }
 
-  // Moves light kernels and dones of copies that make the operand of the collective's start `i` directly
-  // before it. Returns the length of the run that ends at `i`.
+  // Moves light kernels and dones of copies that make the operand of the collective's start `i`
+  // directly before it. Returns the length of the run that ends at `i`.
   size_t join_preparation(Items& items, size_t i);
   // True if an item writes what another item, or an item of a run, reads.
   bool feeds(const Item& item, const Item& other) const;
   bool feeds(const Item& item, const Items& items, size_t first, size_t n) const;
 
-  // Moves a run up the list, or into the iteration before. Returns the place from which to continue.
+  // Moves a run up the list, or into the iteration before. Returns the place from which to
+  // continue.
   size_t hoist_run(Items& items, size_t first, size_t n);
 
-  // Moves runs in the iteration before further up, if they stopped at the start of another collective that
-  // has moved up since.
+  // Moves runs in the iteration before further up, if they stopped at the start of another
+  // collective that has moved up since.
   void hoist_runs_again(Items& items);
 
-  // If the done of a copy has moved into the iteration before, lets its start move an iteration ahead of it
-  // again.
+  // If the done of a copy has moved into the iteration before, lets its start move an iteration
+  // ahead of it again.
   void restart_copies(Items& items);
 
-  // Moves the done of a reduced gradient into the next iteration, with the light kernels that read it and
-  // the starts of copies and sums of their results (for a norm). Returns false, with the list unchanged,
-  // if that is impossible. `n` receives the length of the run.
+  // Moves the done of a reduced gradient into the next iteration, with the light kernels that read
+  // it and the starts of copies and sums of their results (for a norm). Returns false, with the
+  // list unchanged, if that is impossible. `n` receives the length of the run.
   bool sink_run(Items& items, size_t i, size_t& n);
 
   // True if the item's windows in another iteration are known: each has at most one term of the
@@ -278,8 +283,8 @@ class Overlapper {
 
   // ---- the list as it will run ----
 
-  // Clears View::begins of a view if the loop fills a slot part by part: the lifetime of the slot begins with
-  // the first part, which is written ahead of the loop.
+  // Clears View::begins of a view if the loop fills a slot part by part: the lifetime of the slot
+  // begins with the first part, which is written ahead of the loop.
   void begin_no_bits(View& view) const;
 
   // Writes the items to `list`, and shifted ones also to `before` and `after`, with guards.

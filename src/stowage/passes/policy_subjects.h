@@ -10,8 +10,8 @@
 
 namespace stow {
 
-/// If the parts of a product are summed over positions, a policy that keeps the product keeps the sum, and
-/// not the parts: these would have to be summed again in the backward pass.
+/// If the parts of a product are summed over positions, a policy that keeps the product keeps the
+/// sum, and not the parts: these would have to be summed again in the backward pass.
 class PolicySubjects {
  public:
   explicit PolicySubjects(const Graph& graph) : graph_(&graph) {
@@ -29,8 +29,8 @@ class PolicySubjects {
 
   /// True for a value that only reductions over positions read.
   bool is_part(ValueId v) const { return !is_part_.empty() && is_part_[v.index()]; }
-  /// Returns the node that a policy is asked about for a result of `node`: for the reduction of a part,
-  /// the node that makes the part; else `node`.
+  /// Returns the node that a policy is asked about for a result of `node`: for the reduction of a
+  /// part, the node that makes the part; else `node`.
   const Node& of(const Node& node) const {
     if (!is_reduction(node) || !is_part(node.operands[0]) || graph_->is_input(node.operands[0]))
       return node;

@@ -17,8 +17,8 @@ namespace stow {
 struct GraphShardings {
   const Graph* graph = nullptr;
   std::vector<AxisSharding> of;  ///< By value, its sharding; never partial.
-  /// By value: true if it is local to one position, as in the body of shard_map. Its type is then that
-  /// of the part, and `of` is whole except for automatic mesh axes.
+  /// By value: true if it is local to one position, as in the body of shard_map. Its type is then
+  /// that of the part, and `of` is whole except for automatic mesh axes.
   std::vector<bool> manual;
   /// By value, for manual ones: a bit for each mesh axis by which the partitioner may cut it.
   std::vector<uint64_t> automatic;
@@ -38,18 +38,20 @@ struct GraphShardings {
   uint64_t may_cut(ValueId v) const { return manual[v.index()] ? automatic[v.index()] : ~uint64_t{0}; }
 };
 
-/// True for a value that each reader recomputes in its own sharding, since it has no operand or only a
-/// scalar: a splat constant, an iota, a broadcast scalar. Shardings do not spread through it.
+/// True for a value that each reader recomputes in its own sharding, since it has no operand or
+/// only a scalar: a splat constant, an iota, a broadcast scalar. Shardings do not spread through
+/// it.
 bool is_made_at_use(const Graph& graph, ValueId v);
 
-/// Spreads shardings along the factors of ops and between graphs, forwards and backwards, until nothing
-/// changes. Inputs, outputs with an entry in `out`, and `reshard` nodes are fixed. Axes spread with Shardy's
-/// priorities: first through elementwise and identity ops; then through all ops, except from the operand
-/// of a broadcast to its result; then there too. If letters compete for a mesh axis in one value, the
-/// letter that comes first in the op's results, then operands, gets it. The scanned axis of a stack gets no
-/// mesh axis. Nodes are visited in a fixed order, so the result is deterministic.
-/// Errors: TraceError if the result of a shard_map may differ along a mesh axis that its specification
-/// leaves out.
+/// Spreads shardings along the factors of ops and between graphs, forwards and backwards, until
+/// nothing changes. Inputs, outputs with an entry in `out`, and `reshard` nodes are fixed. Axes
+/// spread with Shardy's priorities: first through elementwise and identity ops; then through all
+/// ops, except from the operand of a broadcast to its result; then there too. If letters compete
+/// for a mesh axis in one value, the letter that comes first in the op's results, then operands,
+/// gets it. The scanned axis of a stack gets no mesh axis. Nodes are visited in a fixed order, so
+/// the result is deterministic.
+/// Errors: TraceError if the result of a shard_map may differ along a mesh axis that its
+/// specification leaves out.
 std::unique_ptr<GraphShardings> propagate(const Graph& graph, const MeshShape& mesh,
                                           std::span<const AxisSharding> in,
                                           std::span<const std::optional<AxisSharding>> out);

@@ -1,4 +1,4 @@
-// The pass that recomputes elementwise work over streamed arrays for readers that wait for a reduction.
+// The pass that recomputes streamed elementwise work for readers that wait for a reduction of it.
 // Not checkpointing (passes/residuals); no policy controls this.
 #pragma once
 
@@ -10,10 +10,10 @@
 
 namespace stow {
 
-/// Elementwise work over arrays that are moved to the device may have two readers: a reduction, and work
-/// that depends on that reduction (an update that is scaled by its own norm). This pass recomputes the work
-/// for the second reader. Each use can then go tile by tile (tiles.h), and no whole array is kept in
-/// between; the arrays are moved twice. Bits stay.
+/// Elementwise work over arrays that are moved to the device may have two readers: a reduction, and
+/// work that depends on that reduction (an update that is scaled by its own norm). This pass
+/// recomputes the work for the second reader. Each use can then go tile by tile (tiles.h), and no
+/// whole array is kept in between; the arrays are moved twice. Bits stay.
 ///
 /// Recomputed work may have such readers too: an update scaled by one norm after another. After
 /// `most_rounds` rounds the rest stays as it is, and `limits` gets a sentence.

@@ -1,4 +1,4 @@
-// Resharding: the slices and collectives that take a value from one sharding to another, with their cost.
+// Resharding: the slices and collectives that take a value from one sharding to another.
 // Not the choice of shardings; passes/propagate and passes/partition make it.
 #pragma once
 
@@ -33,15 +33,16 @@ struct ReshardPlan {
   bool grows = false;
 };
 
-/// Returns the steps from sharding `from` to sharding `to`, which must not be partial. Slices, which send
-/// nothing, come first. A mesh axis that changes its array axis becomes an all_to_all; others are gathered.
-/// Partial sums are reduced directly to the wanted part. `type` is that of the whole array.
+/// Returns the steps from sharding `from` to sharding `to`, which must not be partial. Slices,
+/// which send nothing, come first. A mesh axis that changes its array axis becomes an all_to_all;
+/// others are gathered. Partial sums are reduced directly to the wanted part. `type` is that of the
+/// whole array.
 ReshardPlan plan_reshard(const ArrayType& type, const AxisSharding& from, const AxisSharding& to,
                          const MeshShape& mesh);
 
-/// Appends the steps for the local value `x` of an array with whole type `type`, and returns the result.
-/// `index` returns the index of the position in its group, i32[]. A value off the device is moved to the
-/// device for the steps, and back.
+/// Appends the steps for the local value `x` of an array with whole type `type`, and returns the
+/// result. `index` returns the index of the position in its group, i32[]. A value off the device is
+/// moved to the device for the steps, and back.
 Val apply_reshard(const ReshardPlan& plan, const ArrayType& type, const Val& x,
                   const MeshShape& mesh, const std::function<Val(const MeshAxes&)>& index);
 

@@ -18,8 +18,8 @@
 
 namespace stow {
 
-// One round of the residuals pass over one graph, in which a scan is a single node. Round 0 treats outermost
-// regions, and each further round the next inner level of regions.
+// One round of the residuals pass over one graph, in which a scan is a single node. Round 0 treats
+// outermost regions, and each further round the next inner level of regions.
 class ResidualLevel {
  public:
   /// `depth`: number of the round. `clones`: by node, true if earlier rounds recompute it.
@@ -33,8 +33,8 @@ class ResidualLevel {
         clones_(clones),
         exposed_(exposed) {}
 
-  // By value, true if this round keeps it; clones compute all other forward values that the backward part
-  // reads.
+  // By value, true if this round keeps it; clones compute all other forward values that the
+  // backward part reads.
   std::vector<bool> choose_kept() {
     collect_crossing();
     kept_.assign(graph_.n_values(), false);
@@ -59,13 +59,15 @@ class ResidualLevel {
     return kept_;
   }
 
-  // True for forward work of this round: in later rounds, recomputed work that is still in a region.
+  // True for forward work of this round: in later rounds, recomputed work that is still in a
+  // region.
   bool is_forward(const Node& node) const {
     return depth_ == 0 ? !node.backward
                        : node.backward && static_cast<int>(chain(node).size()) >= 1;
   }
-  // True for backward work that reads values of this round. A clone of an earlier round is no reader: it
-  // runs before the backward work that needs this round's values, and must not keep them live.
+  // True for backward work that reads values of this round. A clone of an earlier round is no
+  // reader: it runs before the backward work that needs this round's values, and must not keep them
+  // live.
   bool is_reader(const Node& node) const {
     return node.backward && !is_forward(node) && !is_clone(node);
   }
@@ -114,8 +116,8 @@ class ResidualLevel {
         for (ValueId v : node.operands) add(v);
   }
 
-  // Marks values that escape their outermost region, to other forward work or to the gradient of nodes
-  // outside: they exist whether or not the region is recomputed.
+  // Marks values that escape their outermost region, to other forward work or to the gradient of
+  // nodes outside: they exist whether or not the region is recomputed.
   void mark_boundaries() {
     boundary_.assign(graph_.n_values(), false);
     for (const Node& node : graph_.nodes()) {
@@ -155,8 +157,8 @@ class ResidualLevel {
         twin_names_[twin_[node.result().index()]].push_back(node.as<NameParams>().name);
   }
 
-  // Marks values whose recomputation repeats expensive work that the policy says to recompute. A value
-  // computed from them that the policy keeps must be kept, even if it is cheap itself.
+  // Marks values whose recomputation repeats expensive work that the policy says to recompute. A
+  // value computed from them that the policy keeps must be kept, even if it is cheap itself.
   void find_expensive_recompute() {
     expensive_.assign(graph_.n_values(), false);
     for (const Node& node : graph_.nodes()) {
@@ -190,8 +192,8 @@ class ResidualLevel {
     return answer;
   }
 
-  // True for a node that is recomputed rather than kept. A value that is moved from another memory is moved
-  // again.
+  // True for a node that is recomputed rather than kept. A value that is moved from another memory
+  // is moved again.
   bool is_cheap(const Node& node) const {
     if (node.op == OpKind::kDevicePut)
       return graph_.type(node.operands[0]).kind != MemoryKind::kDevice;
@@ -260,8 +262,8 @@ class ResidualLevel {
       edges_.push_back({-1, in(v), MinCut::kInfinite});
       return;
     }
-    // A value that enters another region is kept; else every region would be recomputed from the input of
-    // the first one.
+    // A value that enters another region is kept; else every region would be recomputed from the
+    // input of the first one.
     const bool boundary = boundary_[v.index()];
     const bool recomputable =
         !settled && ((answer.mark == Mark::kRecompute && !boundary) ||

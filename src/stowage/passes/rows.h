@@ -12,8 +12,8 @@ namespace stow {
 
 class RowsBuilder {
  public:
-  /// `unit` is unit `unit_index`, or a prologue of its product. The program of a prologue writes only
-  /// the operand `only`.
+  /// `unit` is unit `unit_index`, or a prologue of its product. The program of a prologue writes
+  /// only the operand `only`.
   RowsBuilder(const Graph& graph, const Unit& unit, const Units& units, int unit_index,
               ValueId only = {});
 

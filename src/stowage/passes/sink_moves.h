@@ -1,4 +1,4 @@
-// The pass that moves results off the device piece by piece: a move of a stack becomes one of each slice.
+// The pass that moves results piece by piece: a move of a stack becomes a move of each slice.
 // Not the scheduling of moves, and not the moves that policies ask for.
 #pragma once
 
@@ -7,9 +7,10 @@
 
 namespace stow {
 
-/// Moves a device_put of a stacked result into the scan's body, and a device_put of a concatenation to its
-/// parts, also through reshapes, if no other node reads the moved value. A result that the caller wants on
-/// the host, for example by out_shardings, is then never whole on the device. Bits stay.
+/// Moves a device_put of a stacked result into the scan's body, and a device_put of a concatenation
+/// to its parts, also through reshapes, if no other node reads the moved value. A result that the
+/// caller wants on the host, for example by out_shardings, is then never whole on the device. Bits
+/// stay.
 Graph sink_moves(const Graph& graph);
 
 /// True if a value is a stacked result of a scan, but not a residual.

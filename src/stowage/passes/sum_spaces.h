@@ -9,16 +9,16 @@
 
 namespace stow {
 
-/// An iteration space over the axes of a shape (ir/row_program.h): dimension i is axis `axes[i]`, or axis i
-/// if `axes` is empty. A number of dimensions is -1 as long as no reduction fixes it.
+/// An iteration space over the axes of a shape (ir/row_program.h): dimension i is axis `axes[i]`,
+/// or axis i if `axes` is empty. A number of dimensions is -1 as long as no reduction fixes it.
 struct SumSpace {
   Dims axes;
   int n_group_dims = -1, n_row_dims = -1;
   friend bool operator==(const SumSpace&, const SumSpace&) = default;
 };
 
-/// The space of a reduction. If it reduces the last axis, it is a row reduction and the kept axes are the
-/// rows; else it is a column reduction.
+/// The space of a reduction. If it reduces the last axis, it is a row reduction and the kept axes
+/// are the rows; else it is a column reduction.
 SumSpace space_of(const Graph& graph, const Node& reduction);
 
 /// The number of dimensions that fits both, where -1 fits any; -2 if there is none.
@@ -42,9 +42,9 @@ struct Wants {
   bool elsewhere = false;  ///< True if `in_memory` holds for elementwise work on the value.
   std::vector<SumReader> sums;  ///< Different readers, the last in the graph first.
 };
-/// By value, its depth: the least number of programs that must run one after another before the program
-/// that makes it. A program can read the results of its own row reductions, but not those of column
-/// reductions or of other kernels.
+/// By value, its depth: the least number of programs that must run one after another before the
+/// program that makes it. A program can read the results of its own row reductions, but not those
+/// of column reductions or of other kernels.
 std::vector<int> find_depths(const Graph& graph);
 /// By value, its readers.
 std::vector<Wants> find_wants(const Graph& graph);

@@ -1,4 +1,4 @@
-// Items: the list of instructions that passes/transfers.cpp reorders, with their lanes and accesses.
+// Items: the list of instructions that passes/transfers reorders, with their lanes and accesses.
 // Not the rules of reordering; overlapper.h has those.
 #pragma once
 
@@ -14,9 +14,9 @@
 
 namespace stow {
 
-/// The moves of one stream, numbered as StreamKind. The collective stream has two lanes: its own number for
-/// collectives that computation waits for, which start early; kReduced for collectives of computed values,
-/// which are awaited late.
+/// The moves of one stream, numbered as StreamKind. The collective stream has two lanes: its own
+/// number for collectives that computation waits for, which start early; kReduced for collectives
+/// of computed values, which are awaited late.
 using Lane = size_t;
 inline constexpr Lane kReduced = kNumStreams;
 inline constexpr size_t kNumLanes = kNumStreams + 1;
@@ -33,7 +33,8 @@ inline bool is_inward(Lane lane) {
          lane == static_cast<Lane>(StreamKind::kCollective);
 }
 
-/// The accesses of an instruction, shared by copies: those of a kernel are computed once for all trials.
+/// The accesses of an instruction, shared by copies: those of a kernel are computed once for all
+/// trials.
 class Accesses {
  public:
   using Shared = std::shared_ptr<const std::vector<Access>>;
@@ -53,7 +54,8 @@ class Accesses {
   Shared shared_;
 };
 
-/// One instruction of a list, which runs `shift` iterations earlier than its loop (later, if negative).
+/// One instruction of a list, which runs `shift` iterations earlier than its loop (later, if
+/// negative).
 struct Item {
   Instruction instruction;
   int shift = 0;
@@ -69,7 +71,8 @@ struct Item {
   }
 };
 
-/// A list in which large items change places cheaply: it reorders pointers, and items stay in place.
+/// A list in which large items change places cheaply: it reorders pointers, and items stay in
+/// place.
 class Items {
  public:
   Items() = default;

@@ -9,8 +9,8 @@
 
 namespace stow {
 
-/// Returns, for each unit, a line of its number, kind, iteration space and operand units, then a line for
-/// each of its nodes as in ir/print.h:
+/// Returns, for each unit, a line of its number, kind, iteration space and operand units, then a
+/// line for each of its nodes as in ir/print.h:
 ///
 ///   unit 1 rows [8,64] n_row_dims=1 reads 0
 ///     %3 = mul(%1, %2) : f32[8,64]

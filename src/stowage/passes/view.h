@@ -19,8 +19,8 @@ bool same_window(const View& a, const View& b);
 /// reshape that strides cannot express.
 std::optional<View> apply_view_op(const Graph& graph, const Node& node, const View& in);
 
-/// The inverse: returns the window that the operand must take for the result to lie at `out`; none if the
-/// op is not a bijection of elements or the strides do not fit.
+/// The inverse: returns the window that the operand must take for the result to lie at `out`; none
+/// if the op is not a bijection of elements or the strides do not fit.
 std::optional<View> invert_view_op(const Graph& graph, const Node& node, const View& out);
 
 }  // namespace stow

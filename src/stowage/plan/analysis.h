@@ -39,15 +39,15 @@ struct MemoryAnalysis {
   /// The most device bytes that moves in flight (started, not yet awaited) read or write at one
   /// time: an upper bound of the memory that overlap costs.
   int64_t under_way_bytes = 0;
-  /// Bytes of offloaded values that stay on the device after all, because there is room and the program
-  /// would wait for their moves (CompileOptions::keep_resident).
+  /// Bytes of offloaded values that stay on the device after all, because there is room and the
+  /// program would wait for their moves (CompileOptions::keep_resident).
   int64_t kept_bytes = 0;
   int64_t peak_instant = 0;  ///< The first instant of the device's peak, as an index.
   int64_t n_instants = 0;    ///< Length of the timeline.
   std::string peak_at;            ///< The instruction running at the peak.
   std::vector<PeakOwner> owners;  ///< Owners of the device's peak, largest first.
-  /// Searches that stopped at their bound of work, each in a sentence: a plan that needs less memory may
-  /// exist. Empty for nearly every program.
+  /// Searches that stopped at their bound of work, each in a sentence: a plan that needs less
+  /// memory may exist. Empty for nearly every program.
   std::vector<std::string> limits;
   /// Findings that a reader may want to act on, each in a sentence: a checkpoint that raises the
   /// peak, an offload without effect.

@@ -15,24 +15,24 @@ namespace stow {
 
 /// One run of a loop on the timeline.
 struct LoopRun {
-  std::vector<int64_t> starts;  ///< The first instant of each iteration, and of what follows the loop.
-  int64_t period = 1;           ///< Iterations after which the loop's rings use the same slots again.
+  std::vector<int64_t> starts;  ///< First instant of each iteration, and of what follows the loop.
+  int64_t period = 1;           ///< Iterations after which rings use the same slots again.
   int parent = -1;              ///< Index of the enclosing run, or -1.
 };
 
 /// The live ranges of a schedule's buffers. An instant is one run of one kernel. Loops are walked
 /// iteration by iteration, so each slot of a stack has a live range of its own.
 struct Lifetimes {
-  /// One entry for each place of each buffer (Buffer::n_places()). An entry has no rectangles if the
-  /// plan places nothing for it.
+  /// One entry for each place of each buffer (Buffer::n_places()). An entry has no rectangles if
+  /// the plan places nothing for it.
   pack::Problem problem;
   std::vector<BufferId> owner;    ///< The buffer of each entry.
   std::vector<size_t> first;      ///< The first entry of each buffer.
   std::vector<const Kernel*> at;  ///< The kernel of each instant.
   std::vector<LoopRun> runs;      ///< Runs of loops that are walked completely.
   std::vector<int> run_at;        ///< Index in `runs` of the innermost run at each instant, or -1.
-  /// True if every run of the program has exactly these instants: no branch, no open loop, and no loop
-  /// that is walked in part.
+  /// True if every run of the program has exactly these instants: no branch, no open loop, and no
+  /// loop that is walked in part.
   bool of_every_run = true;
   std::vector<std::string> limits;  ///< Sentences for MemoryAnalysis::limits.
 
@@ -67,18 +67,20 @@ PeakBound peak_bound(const Schedule& schedule);
 /// memory of their own (Buffer::separate).
 std::array<int64_t, kNumMemoryKinds> bytes_beside_arena(const Schedule& schedule);
 
-/// Device bytes of a plan beyond its lower bound, as a share of its total; 0 if they are at most 1 KiB.
+/// Device bytes of a plan beyond its lower bound, as a share of its total; 0 if they are at most 1
+/// KiB.
 double gap(const MemoryPlan& plan);
 
 /// The largest gap() at which no better layout is searched for.
 inline constexpr double kGoodGap = 0.002;
 
-/// The work that the packer may do. It is counted, not timed, so a plan is the same on every machine.
+/// The work that the packer may do. It is counted, not timed, so a plan is the same on every
+/// machine.
 struct PackEffort {
   int64_t work = 0;     ///< Work of greedy packing beyond its first pass (pack/heuristics.h).
   double search_s = 0;  ///< Approximate seconds of exact search, if greedy packing leaves a gap.
   int64_t enough = 0;   ///< Size of the device's arena in bytes at which the search stops.
-  size_t most_searched = 10'000;  ///< Most buffers for exact search; more add a limit to the report.
+  size_t most_searched = 10'000;  ///< Most buffers for exact search; more add a limit to the plan.
 };
 /// The effort for a plan that will be run.
 inline constexpr PackEffort kFinalEffort = {6'000'000, 0.2};

@@ -11,8 +11,8 @@
 
 namespace stow {
 
-/// The owner of the bytes of a buffer at an offset: `source` and `what` are set, the rest is not. The
-/// source of an argument is the first component of its name.
+/// The owner of the bytes of a buffer at an offset: `source` and `what` are set, the rest is not.
+/// The source of an argument is the first component of its name.
 PeakOwner owner_at(const Buffer& buffer, int64_t offset);
 
 /// The purpose of an owner's bytes.
@@ -35,10 +35,10 @@ struct OwnerLine {
 
 /// Live bytes of one memory kind, by owner and column. A column stands for a range of instants.
 struct OwnerTimeline {
-  /// By column, the instant shown: the one with the most live bytes in the column's range. Ascending;
-  /// the peak is among them.
+  /// By column, the instant shown: the one with the most live bytes in the column's range.
+  /// Ascending; the peak is among them.
   std::vector<int64_t> instants;
-  int64_t n_instants = 0;    ///< Length of the timeline. Instant n_instants follows the last kernel.
+  int64_t n_instants = 0;    ///< Length of the timeline. Instant n_instants is the end.
   size_t peak_column = 0;    ///< The column of the peak.
   /// Live bytes at the peak, arguments included. The plan's total also has the gaps of its layout.
   int64_t peak_live_bytes = 0;
@@ -46,7 +46,8 @@ struct OwnerTimeline {
   std::vector<OwnerLine> lines;      ///< In no particular order.
 };
 
-/// Computes the timeline with at most `max_columns` columns (at least 1). One walk over the live ranges.
+/// Computes the timeline with at most `max_columns` columns (at least 1). One walk over the live
+/// ranges.
 OwnerTimeline owner_timeline(const Schedule& schedule, MemoryKind kind, size_t max_columns);
 
 }  // namespace stow

@@ -32,7 +32,8 @@ struct PathNamedVisitor : NamedVisitor {
   std::vector<size_t> lengths_;
 };
 
-/// Writes the parts of a NamedArray without a check, for transforms that remove an axis and add it back.
+/// Writes the parts of a NamedArray without a check, for transforms that remove an axis and add it
+/// back.
 struct NamedAccess {
   static void set_axes(NamedArray& x, std::vector<Axis> axes) { x.axes_ = std::move(axes); }
   static void set_array(NamedArray& x, Array array) { x.array_ = std::move(array); }
@@ -46,11 +47,11 @@ struct NamedAccess {
   }
 };
 
-/// Throws TraceError "[what] …" if x is empty, or if its array and its axes do not agree, for example
-/// after a transform of plain arrays has removed an axis.
+/// Throws TraceError "[what] …" if x is empty, or if its array and its axes do not agree, for
+/// example after a transform of plain arrays has removed an axis.
 void check_axes_fit(const char* what, const NamedArray& x);
-/// Throws TraceError "[what] …" for a name that is empty, has invalid characters or occurs twice, and
-/// for a negative size.
+/// Throws TraceError "[what] …" for a name that is empty, has invalid characters or occurs twice,
+/// and for a negative size.
 void check_axis_names(const char* what, const std::vector<Axis>& axes);
 
 /// Returns the index of an axis of x. Errors: TraceError "[what] …" that lists the axes.
@@ -60,8 +61,8 @@ std::vector<Axis> select(const char* what, const NamedArray& x, const AxisSelect
 /// Returns the indices of axes of x.
 Dims places_of(const NamedArray& x, const std::vector<Axis>& axes);
 
-/// Returns the array of x in a form that broadcasts to the axes `to` by NumPy's rule: its axes are in the
-/// order of `to`, which has all of them, with extent 1 for axes of `to` that x lacks.
+/// Returns the array of x in a form that broadcasts to the axes `to` by NumPy's rule: its axes are
+/// in the order of `to`, which has all of them, with extent 1 for axes of `to` that x lacks.
 Array aligned(const NamedArray& x, const std::vector<Axis>& to);
 /// Returns the sizes of axes.
 Dims sizes_of(const std::vector<Axis>& axes);

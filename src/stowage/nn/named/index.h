@@ -7,23 +7,24 @@
 
 namespace stow::named {
 
-// Errors of all: TraceError for an axis that x lacks, listing those it has; for a C++ integer out of
-// range.
+// Errors of all: TraceError for an axis that x lacks, listing those it has; for a C++ integer out
+// of range.
 
-/// Returns the elements at one index of an axis, which is dropped; negative indices count from the end.
+/// Returns the elements at one index of an axis, which is dropped; negative indices count from the
+/// end.
 NamedArray take(const NamedArray& x, const AxisSelector& axis, int64_t index, STOW_AT);
-/// Returns elements of an axis, which the axes of `index` replace. Axes that `index` and x share are
-/// matched as batch axes; axes that x lacks then come first. Out of range: as stow::take.
+/// Returns elements of an axis, which the axes of `index` replace. Axes that `index` and x share
+/// are matched as batch axes; axes that x lacks then come first. Out of range: as stow::take.
 /// Types:   index of an integer dtype.
 /// Source:  Haliax's take.
 NamedArray take(const NamedArray& x, const AxisSelector& axis, const NamedArray& index, STOW_AT);
-/// Returns `new_axis.size` elements of an axis from `start` on; the axis gets the new name. The slice
-/// must lie within the axis if `start` is a C++ integer; a scalar array is clamped.
+/// Returns `new_axis.size` elements of an axis from `start` on; the axis gets the new name. The
+/// slice must lie within the axis if `start` is a C++ integer; a scalar array is clamped.
 NamedArray slice(const NamedArray& x, const AxisSelector& axis, const Axis& new_axis,
                  const NamedOperand& start = 0);
-/// Returns x with `update` written over the slice that begins at `starts` along these axes. The axes of
-/// `update` have names of axes of x; the update is repeated along axes of x that it lacks. It must lie
-/// within x if a start is a C++ integer; a scalar array is clamped.
+/// Returns x with `update` written over the slice that begins at `starts` along these axes. The
+/// axes of `update` have names of axes of x; the update is repeated along axes of x that it lacks.
+/// It must lie within x if a start is a C++ integer; a scalar array is clamped.
 NamedArray updated_slice(const NamedArray& x,
                          const std::vector<std::pair<std::string, NamedOperand>>& starts,
                          const NamedArray& update, STOW_AT);
@@ -47,15 +48,17 @@ class NamedIndex {
 /// Indices by names of axes: {{"Batch", 3}, {"Pos", range(0, 4)}}; other axes are whole.
 using NamedIndices = std::vector<std::pair<std::string, NamedIndex>>;
 
-/// Returns the elements at these indices. The axes of index arrays, in order of first occurrence, replace
-/// the indexed axes at the position of the first one, or come in front if a kept axis lies between
-/// indexed ones. An axis that an index array shares with a kept axis of x is matched as a batch axis.
+/// Returns the elements at these indices. The axes of index arrays, in order of first occurrence,
+/// replace the indexed axes at the position of the first one, or come in front if a kept axis lies
+/// between indexed ones. An axis that an index array shares with a kept axis of x is matched as a
+/// batch axis.
 /// Errors:  also TraceError for a range of an axis that an index array has.
 /// Source:  Haliax's NamedArray.__getitem__.
 NamedArray index(const NamedArray& x, const NamedIndices& indices, STOW_AT);
 
-/// Functional updates of the elements that `index` would read: at(x, {{"Pos", 3}}).set(0). The axes of a
-/// value must be among those that `index` returns. Out-of-range and repeated indices: as AtIndex.
+/// Functional updates of the elements that `index` would read: at(x, {{"Pos", 3}}).set(0). The axes
+/// of a value must be among those that `index` returns. Out-of-range and repeated indices: as
+/// AtIndex.
 class NamedAt {
  public:
   using Mode = IndexMode;  ///< The treatment of indices out of range.

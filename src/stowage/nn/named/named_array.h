@@ -9,15 +9,15 @@ namespace stow::named {
 
 class NamedOperand;
 
-/// An array with one Axis for each of its axes. In a tree it is one leaf, at its own path ("layers/w"),
-/// and its axes are part of the tree's structure. Copying shares the array.
+/// An array with one Axis for each of its axes. In a tree it is one leaf, at its own path
+/// ("layers/w"), and its axes are part of the tree's structure. Copying shares the array.
 /// Source: Haliax's NamedArray.
 class NamedArray {
  public:
   NamedArray() = default;  ///< Empty; must be assigned before use.
   /// `axes` are names, or axes whose sizes are checked.
-  /// Errors: TraceError if their number is not the rank, a size differs, a name occurs twice, is empty,
-  ///         or has characters other than letters, digits, '_', '-' and '.'.
+  /// Errors: TraceError if their number is not the rank, a size differs, a name occurs twice, is
+  ///         empty, or has characters other than letters, digits, '_', '-' and '.'.
   NamedArray(Array array, const AxisSelection& axes, STOW_AT);
 
   const Array& array() const { return array_; }                ///< Without names.
@@ -35,8 +35,8 @@ class NamedArray {
   /// Returns the selected axes, in the order given. Errors: as resolve_axis; an axis given twice.
   std::vector<Axis> resolve_axes(const AxisSelection& axes, STOW_AT) const;
 
-  /// Returns the array, which must have no axes; grad differentiates such a scalar. Errors: TraceError if
-  /// there are axes.
+  /// Returns the array, which must have no axes; grad differentiates such a scalar. Errors:
+  /// TraceError if there are axes.
   Array scalar(STOW_AT) const;
   /// The elements, as Array::to_vector.
   template <concepts::Scalar T>
@@ -49,11 +49,11 @@ class NamedArray {
     return array_.item<T>(at);
   }
 
-  // Elementwise. The axes of one operand must be among those of the other. The result has the axes of
-  // the operand with more axes, in its order, or of the first if both have the same axes. Numbers and
-  // arrays of rank 0 combine with any operand. Types, values and errors are those of the functions of
-  // Array with these names. Errors: also TraceError if neither operand's axes are among the other's,
-  // naming both; and for an Array with axes, which have no names.
+  // Elementwise. The axes of one operand must be among those of the other. The result has the axes
+  // of the operand with more axes, in its order, or of the first if both have the same axes.
+  // Numbers and arrays of rank 0 combine with any operand. Types, values and errors are those of
+  // the functions of Array with these names. Errors: also TraceError if neither operand's axes are
+  // among the other's, naming both; and for an Array with axes, which have no names.
 #define STOW_NAMED_OPERATOR(op) \
   friend NamedArray operator op(const NamedOperand& a, const NamedOperand& b);
 #define STOW_NAMED_UNARY(f) friend NamedArray f(const NamedOperand& x);
@@ -84,8 +84,8 @@ NamedArray& operator-=(NamedArray& a, const NamedOperand& b);  ///< a = a - b.
 NamedArray& operator*=(NamedArray& a, const NamedOperand& b);  ///< a = a * b.
 NamedArray& operator/=(NamedArray& a, const NamedOperand& b);  ///< a = a / b.
 
-/// An operand of an elementwise function: a NamedArray, a C++ number, or an Array of rank 0, with the
-/// caller's source location.
+/// An operand of an elementwise function: a NamedArray, a C++ number, or an Array of rank 0, with
+/// the caller's source location.
 class NamedOperand {
  public:
   NamedOperand(const NamedArray& x, const char* file = __builtin_FILE(),  // NOLINT: by design

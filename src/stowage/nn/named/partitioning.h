@@ -10,8 +10,8 @@
 
 namespace stow::named {
 
-/// The mesh axes that cut an array axis, by its name, the major one first; axes without an entry are
-/// whole: {{"Embed", "data"}, {"Batch", {"replica", "data"}}}.
+/// The mesh axes that cut an array axis, by its name, the major one first; axes without an entry
+/// are whole: {{"Embed", "data"}, {"Batch", {"replica", "data"}}}.
 class ResourceMapping {
  public:
   using Axes = PartitionSpec::Axes;  ///< The mesh axes of one axis.
@@ -31,19 +31,20 @@ class ResourceMapping {
 };
 std::string to_string(const ResourceMapping& mapping);  ///< "{Batch: ('replica', 'data')}".
 
-/// Returns the PartitionSpec of an array with these axes, one entry for each. Errors call it `leaf`.
+/// Returns the PartitionSpec of an array with these axes, one entry for each. Errors call it
+/// `leaf`.
 /// Errors:  TraceError if two of the axes are mapped to one mesh axis, naming both.
 PartitionSpec pspec_for_axis(const std::vector<Axis>& axes, const ResourceMapping& mapping,
                              const std::string& leaf = "", STOW_AT);
-/// Returns the names and extents of a mesh. The functions below take a MeshShape, so they also serve a
-/// mesh of devices that this process does not have.
+/// Returns the names and extents of a mesh. The functions below take a MeshShape, so they also
+/// serve a mesh of devices that this process does not have.
 MeshShape shape_of(const sharding::Mesh& mesh);
-/// Throws TraceError if the mesh lacks an axis that cuts one of `axes`, or if a size is not divisible;
-/// the error names `leaf`, the axis and the next divisible size.
+/// Throws TraceError if the mesh lacks an axis that cuts one of `axes`, or if a size is not
+/// divisible; the error names `leaf`, the axis and the next divisible size.
 void check_divisible(const std::vector<Axis>& axes, const ResourceMapping& mapping,
                      const MeshShape& mesh, const std::string& leaf = "", STOW_AT);
-/// Returns the number of parts into which the mapping cuts an axis. Errors: TraceError if the mesh lacks
-/// a mesh axis.
+/// Returns the number of parts into which the mapping cuts an axis. Errors: TraceError if the mesh
+/// lacks a mesh axis.
 int64_t physical_axis_size(const Axis& axis, const ResourceMapping& mapping, const MeshShape& mesh,
                            STOW_AT);
 /// Returns the axis with its size rounded up to one that the mapping can cut evenly.
@@ -65,16 +66,17 @@ class AxisMappingScope {
   const AxisMappingScope* before_;
 };
 
-/// The implementation of shard(), not for users. A null mapping or mesh means that of the scope. Without
-/// a scope, nothing is done if `optional`; else it is an error.
+/// The implementation of shard(), not for users. A null mapping or mesh means that of the scope.
+/// Without a scope, nothing is done if `optional`; else it is an error.
 void shard_leaves(const TreeRef& tree, const ResourceMapping* mapping, const sharding::Mesh* mesh,
                   bool optional, SourceLocation at);
 
-/// Returns a tree whose NamedArrays are sharded over the mesh by the mapping, each in its memory kind;
-/// other arrays stay as they are. Takes concrete, traced and abstract arrays. An array that already has
-/// the sharding is not copied.
-/// Errors:  TraceError naming the leaf and its axes if two axes share a mesh axis, the mesh lacks an
-///          axis, or a size is not divisible; TraceError if neither the call nor a scope gives a mesh.
+/// Returns a tree whose NamedArrays are sharded over the mesh by the mapping, each in its memory
+/// kind; other arrays stay as they are. Takes concrete, traced and abstract arrays. An array that
+/// already has the sharding is not copied.
+/// Errors:  TraceError naming the leaf and its axes if two axes share a mesh axis, the mesh lacks
+///          an axis, or a size is not divisible; TraceError if neither the call nor a scope gives a
+///          mesh.
 /// Source:  Haliax's shard.
 template <concepts::Tree T>
 T shard(const T& tree, const ResourceMapping& mapping, const sharding::Mesh& mesh, STOW_AT) {

@@ -6,8 +6,8 @@
 
 namespace stow::named {
 
-// Without `axes`, all axes are reduced. Reduced axes are dropped, the others keep their order. Types and
-// values are those of the functions of Array with these names.
+// Without `axes`, all axes are reduced. Reduced axes are dropped, the others keep their order.
+// Types and values are those of the functions of Array with these names.
 // Errors: TraceError that lists the axes, for an axis that x lacks or that is given twice.
 
 /// Options of a reduction.

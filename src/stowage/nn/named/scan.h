@@ -1,5 +1,5 @@
 // scan, fold, map and vmap over an axis by name, for trees with NamedArrays.
-// Not a new kind of loop: each finds the axis in each leaf and calls a loop of api/scan.h or api/vmap.h.
+// Not new kinds of loops: they find the axis in each leaf and call api/scan.h and api/vmap.h.
 #pragma once
 
 #include <map>
@@ -18,19 +18,20 @@ struct NamedScanOptions {
 
 namespace scan_detail {
 
-/// The scanned leaves, by path, and the place of the scanned axis in each, in the order of the paths.
+/// The scanned leaves, by path, and the place of the scanned axis in each, in the order of the
+/// paths.
 struct Scanned {
   std::map<std::string, Array> leaves;
   Dims places;
   Axis axis;
 };
-/// Finds the scanned leaves: NamedArrays that have the axis, along it; and arrays of rank 1 or more, along
-/// their first axis.
+/// Finds the scanned leaves: NamedArrays that have the axis, along it; and arrays of rank 1 or
+/// more, along their first axis.
 Scanned find_scanned(const char* what, const TreeRef& xs, const AxisSelector& axis);
 /// Replaces the leaves at these paths by slices; NamedArrays lose `axis`.
 void put_slices(const TreeRef& x, const std::map<std::string, Array>& slices, const Axis& axis);
-/// Adds `axis` in front of the axes of every NamedArray; its array already has it. It is an error if
-/// there is a NamedArray and `axis` has no name.
+/// Adds `axis` in front of the axes of every NamedArray; its array already has it. It is an error
+/// if there is a NamedArray and `axis` has no name.
 void prepend_axis(const char* what, const TreeRef& ys, const Axis& axis);
 /// Names all leaves for a policy.
 void name_carry(const TreeRef& carry);
@@ -43,13 +44,13 @@ void check_options(const NamedScanOptions& options);
 
 /// carry = init; for each slice x of xs: (carry, y) = body(carry, x); returns (carry, y stacked).
 /// Shapes:  NamedArrays of xs that have `axis` are scanned along it, wherever it stands, and slices
-///          lack it; there is no transposed copy, except for nested blocks. NamedArrays without it, and
-///          arrays of rank 0, are the same in each iteration. Other arrays are scanned along their
-///          first axis. Stacked results get the axis in front. `axis` needs a size only if nothing
-///          is scanned.
+///          lack it; there is no transposed copy, except for nested blocks. NamedArrays without it,
+///          and arrays of rank 0, are the same in each iteration. Other arrays are scanned along
+///          their first axis. Stacked results get the axis in front. `axis` needs a size only if
+///          nothing is scanned.
 /// Forms:   as stow::scan: body returns pair(carry, y), or only the carry.
-/// Errors:  TraceError naming a leaf whose size differs; for a body that changes the axes of the carry
-///          or their order; for a result that already has the axis.
+/// Errors:  TraceError naming a leaf whose size differs; for a body that changes the axes of the
+///          carry or their order; for a result that already has the axis.
 /// Source:  Haliax's scan.
 template <typename Body, typename Init, typename Xs = None>
 auto scan(Body body, const AxisSelector& axis, const Init& init, const Xs& xs = {},
@@ -126,8 +127,8 @@ auto map(F function, const AxisSelector& axis, const Xs& xs, const NamedScanOpti
   return named::scan(body, axis, None{}, xs, options, at).second;
 }
 
-/// Returns a function that applies `function` to all slices of its arguments at once. Leaves are sliced,
-/// and results get the axis, as in scan.
+/// Returns a function that applies `function` to all slices of its arguments at once. Leaves are
+/// sliced, and results get the axis, as in scan.
 /// Errors:  as scan and stow::vmap.
 /// Source:  Haliax's vmap.
 template <typename F>

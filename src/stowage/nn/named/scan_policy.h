@@ -11,9 +11,9 @@
 
 namespace stow::named {
 
-/// The residuals of each iteration of a loop. The carry that enters an iteration is always kept, on the
-/// device or on the host. Slices of scanned arrays are never copied, since the arrays stay alive, so
-/// Haliax's `save_inputs` has no counterpart.
+/// The residuals of each iteration of a loop. The carry that enters an iteration is always kept, on
+/// the device or on the host. Slices of scanned arrays are never copied, since the arrays stay
+/// alive, so Haliax's `save_inputs` has no counterpart.
 struct ScanCheckpointPolicy {
   bool disable = false;               ///< True for no checkpoint: all residuals are kept.
   bool offload_carries = false;       ///< True to keep carries in pinned host memory.
@@ -21,8 +21,9 @@ struct ScanCheckpointPolicy {
   std::vector<std::string> save_names =
       {};  ///< Keeps values that checkpoint_name gave these names.
   std::vector<std::string> offload_names = {};  ///< Moves values of these names to the host.
-  /// True for blocks of iterations that keep only the carry that enters them; within a block the rest of
-  /// this policy holds. Without one of the numbers below, the blocks are near √N iterations long.
+  /// True for blocks of iterations that keep only the carry that enters them; within a block the
+  /// rest of this policy holds. Without one of the numbers below, the blocks are near √N iterations
+  /// long.
   bool nested = false;
   int64_t outer_blocks = 0;  ///< Number of blocks (Haliax's nested=number); 0: not given.
   int64_t block_length = 0;  ///< Iterations of a block; 0: not given.

@@ -23,19 +23,19 @@ NamedArray arange(const Axis& axis, int64_t start = 0, int64_t step = 1, DType d
 /// Adds `axis` as the last one: 1 at the index, 0 elsewhere.
 NamedArray one_hot(const NamedArray& indices, const Axis& axis, DType dtype = DType::kF32, STOW_AT);
 
-/// Returns x with its axes in this order. One "..." stands for those not named, in their order; without
-/// it all must be named.
+/// Returns x with its axes in this order. One "..." stands for those not named, in their order;
+/// without it all must be named.
 NamedArray rearrange(const NamedArray& x, const AxisSelection& order, STOW_AT);
 /// Renames some axes: {{"Pos", "KeyPos"}}.
 NamedArray rename(const NamedArray& x, const std::map<std::string, std::string>& names, STOW_AT);
 /// Returns x with these axes, in this order, repeated along new ones.
 /// Errors: also TraceError if x has an axis that is not among them.
 NamedArray broadcast_to(const NamedArray& x, const AxisSpec& axes, STOW_AT);
-/// Returns x repeated along those of `axes` that it lacks, which come first. Use it if an elementwise
-/// function reports that neither operand has all axes of the other.
+/// Returns x repeated along those of `axes` that it lacks, which come first. Use it if an
+/// elementwise function reports that neither operand has all axes of the other.
 NamedArray broadcast_axis(const NamedArray& x, const AxisSpec& axes, STOW_AT);
-/// Flattens axes into one, at the position of the first of them in x. The first of `axes` is the major
-/// one. With no axes, adds an axis of size 1 in front.
+/// Flattens axes into one, at the position of the first of them in x. The first of `axes` is the
+/// major one. With no axes, adds an axis of size 1 in front.
 NamedArray flatten_axes(const NamedArray& x, const AxisSelection& axes, std::string new_axis,
                         STOW_AT);
 /// Splits one axis into several, the first being the major one. An axis of size 1 may become none.

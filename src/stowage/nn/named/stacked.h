@@ -9,8 +9,8 @@ namespace stow::named {
 
 namespace stacked_detail {
 
-/// Stacks the leaves of trees of one structure along a new first axis `axis`, into `into`, a copy of one
-/// of them. Errors: TraceError naming the block and the leaf if structures differ.
+/// Stacks the leaves of trees of one structure along a new first axis `axis`, into `into`, a copy
+/// of one of them. Errors: TraceError naming the block and the leaf if structures differ.
 void stack_blocks(const char* what, const TreeRef& into, const std::vector<TreeRef>& blocks,
                   const Axis& axis);
 /// Replaces each leaf by its slice `i` along `axis`, which is dropped.
@@ -40,11 +40,11 @@ struct CallWith {
 
 }  // namespace stacked_detail
 
-/// Layers of one type whose leaves have an axis of layers: `axis` in NamedArrays, the first axis in other
-/// arrays. A block is any tree; fold and scan call it as block(carry, args…). Other arguments than the
-/// carry are treated as `xs` of named::scan: those with the axis are sliced, arrays without names along
-/// their first axis. Paths of leaves are those of a struct of stacked arrays ("layers/wq"); a vector from
-/// unstacked() has paths like a state dict ("layers/0/wq").
+/// Layers of one type whose leaves have an axis of layers: `axis` in NamedArrays, the first axis in
+/// other arrays. A block is any tree; fold and scan call it as block(carry, args…). Other arguments
+/// than the carry are treated as `xs` of named::scan: those with the axis are sliced, arrays
+/// without names along their first axis. Paths of leaves are those of a struct of stacked arrays
+/// ("layers/wq"); a vector from unstacked() has paths like a state dict ("layers/0/wq").
 /// Memory:  `checkpoint` says which residuals of each layer are kept.
 /// Source:  Haliax's Stacked.
 template <typename Block>
@@ -53,8 +53,8 @@ struct Stacked {
   Axis axis;
   ScanCheckpoint checkpoint = {};
 
-  /// Layer i is init(key i), where the keys are random::split(key, axis.size). All layers are made at
-  /// once, with the same values as one by one.
+  /// Layer i is init(key i), where the keys are random::split(key, axis.size). All layers are made
+  /// at once, with the same values as one by one.
   template <typename Init>
   static Stacked init(const Axis& axis, Init init, const Array& key, ScanCheckpoint checkpoint = {},
                       STOW_AT) {
@@ -65,8 +65,8 @@ struct Stacked {
   /// TraceError if there are no blocks.
   static Stacked from_blocks(const std::string& axis, const std::vector<Block>& blocks,
                              ScanCheckpoint checkpoint = {}, STOW_AT);
-  /// Wraps a tree whose leaves already have the axis of layers. Errors: TraceError naming a leaf without
-  /// it.
+  /// Wraps a tree whose leaves already have the axis of layers. Errors: TraceError naming a leaf
+  /// without it.
   static Stacked from_stacked(const Axis& axis, Block stacked, ScanCheckpoint checkpoint = {}) {
     stacked_detail::check_stacked("Stacked", tree_ref(stacked), axis);
     return {std::move(stacked), axis, std::move(checkpoint)};
@@ -98,7 +98,8 @@ struct Stacked {
     return named::scan(stacked_detail::CallBlock{}, axis, carry, std::tuple(stacked, args...),
                        options());
   }
-  /// As fold, with a function: carry = f(block, carry, args…). Arrays that f captures are not sliced.
+  /// As fold, with a function: carry = f(block, carry, args…). Arrays that f captures are not
+  /// sliced.
   template <typename F, typename Carry, typename... Args>
   auto fold_via(F f, const Carry& carry, const Args&... args) const {
     return named::fold(stacked_detail::CallWith<F>{f}, axis, carry, std::tuple(stacked, args...),
@@ -159,8 +160,8 @@ struct ArrayStacked {
     for (const Block& block : blocks) stacked_detail::reject_names("ArrayStacked", tree_ref(block));
     return {Stacked<Block>::from_blocks("", blocks, std::move(checkpoint), at)};
   }
-  /// Wraps a tree whose leaves have the axis of layers first. Errors: TraceError naming a leaf of another
-  /// extent.
+  /// Wraps a tree whose leaves have the axis of layers first. Errors: TraceError naming a leaf of
+  /// another extent.
   static ArrayStacked from_stacked(Block stacked, ScanCheckpoint checkpoint = {}) {
     const std::vector<Array> leaves = tree_leaves(stacked);
     stacked_detail::reject_names("ArrayStacked", tree_ref(stacked));
