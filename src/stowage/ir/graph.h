@@ -85,7 +85,7 @@ struct Node {
   /// True for a node in a region if the gradient of a node outside the region reads one of its
   /// results. The results then exist whether or not the region is recomputed. Residuals of scans
   /// and conds do not count as results here.
-  bool leaves = false;
+  bool escapes_region = false;
 
   ValueId result(int i = 0) const {
     return ValueId(first_result.index() + static_cast<size_t>(i));

@@ -122,7 +122,7 @@ class ResidualLevel {
     boundary_.assign(graph_.n_values(), false);
     for (const Node& node : graph_.nodes()) {
       if (!is_forward(node) && !is_clone(node)) continue;
-      for (int i = 0; node.leaves && i < n_own_results(node); ++i)
+      for (int i = 0; node.escapes_region && i < n_own_results(node); ++i)
         boundary_[node.result(i).index()] = true;
       const RegionId here = outermost(node);
       for (ValueId v : node.operands)
