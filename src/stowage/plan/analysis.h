@@ -38,10 +38,10 @@ struct MemoryAnalysis {
   std::array<KindAnalysis, kNumMemoryKinds> kinds;
   /// The most device bytes that moves in flight (started, not yet awaited) read or write at one
   /// time: an upper bound of the memory that overlap costs.
-  int64_t under_way_bytes = 0;
+  int64_t in_flight_bytes = 0;
   /// Bytes of offloaded values that stay on the device after all, because there is room and the
   /// program would wait for their moves (CompileOptions::keep_resident).
-  int64_t kept_bytes = 0;
+  int64_t kept_resident_bytes = 0;
   int64_t peak_instant = 0;  ///< The first instant of the device's peak, as an index.
   int64_t n_instants = 0;    ///< Length of the timeline.
   std::string peak_at;            ///< The instruction running at the peak.

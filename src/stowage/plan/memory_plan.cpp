@@ -83,7 +83,7 @@ void fill_owners(const Schedule& schedule, const Lifetimes& lifetimes, int64_t i
                    [](const PeakOwner& a, const PeakOwner& b) { return a.bytes > b.bytes; });
 }
 
-int64_t max_under_way(const Schedule& schedule, const Lifetimes& lifetimes) {
+int64_t max_in_flight_bytes(const Schedule& schedule, const Lifetimes& lifetimes) {
   std::map<int, std::deque<int64_t>> started;  // by transfer
   int64_t now = 0, most = 0;
   for (const Kernel* kernel : lifetimes.at) {
@@ -192,7 +192,7 @@ MemoryPlan lay_out(const Schedule& schedule, const Packer& packer) {
   }
   const std::vector<int64_t> live = live_bytes(schedule, lifetimes, MemoryKind::kDevice);
   a.n_instants = static_cast<int64_t>(lifetimes.at.size());
-  a.under_way_bytes = max_under_way(schedule, lifetimes);
+  a.in_flight_bytes = max_in_flight_bytes(schedule, lifetimes);
   a.peak_instant = std::max_element(live.begin(), live.end()) - live.begin();
   if (a.peak_instant < a.n_instants) {
     const Kernel& kernel = *lifetimes.at[static_cast<size_t>(a.peak_instant)];
@@ -340,12 +340,12 @@ std::string to_string(const MemoryAnalysis& analysis, size_t max_owners) {
         format_bytes(k.argument_bytes), format_bytes(k.output_bytes), format_bytes(k.alias_bytes),
         format_bytes(k.temp_bytes), format_bytes(k.lower_bound_bytes));
   }
-  if (analysis.under_way_bytes > 0)
+  if (analysis.in_flight_bytes > 0)
     text += fmt::format("moves under way: at most {} of the device\n",
-                        format_bytes(analysis.under_way_bytes));
-  if (analysis.kept_bytes > 0)
+                        format_bytes(analysis.in_flight_bytes));
+  if (analysis.kept_resident_bytes > 0)
     text += fmt::format("not moved: {} a run, kept on the device\n",
-                        format_bytes(analysis.kept_bytes));
+                        format_bytes(analysis.kept_resident_bytes));
   text += fmt::format("peak at instant {} of {}: {}\n", analysis.peak_instant, analysis.n_instants,
                       analysis.peak_at);
   for (size_t i = 0; i < std::min(max_owners, analysis.owners.size()); ++i) {

@@ -384,7 +384,7 @@ Fit laid_out(Schedule schedule, double slowness, const MemoryAnalysis& plain, bo
       plan = std::move(better);
   };
   const auto over = [&](int64_t limit) { return plan.analysis.device().total_bytes - limit; };
-  const int64_t allowed = plain.device().total_bytes + plan.analysis.under_way_bytes;
+  const int64_t allowed = plain.device().total_bytes + plan.analysis.in_flight_bytes;
   if (is_trial && !hard_limit && gap(plan) > kGoodGap) try_harder(kFinalEffort);
   if (const int64_t limit = std::min(allowed, hard_limit.value_or(allowed)); over(limit) > 0) {
     effort = kHardEffort;

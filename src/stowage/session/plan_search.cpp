@@ -375,7 +375,7 @@ class PlanSearch {
       OrderedGraph ordered(kept.graph, lowering_);
       if (ordered.least_shortfall(capacities_) > 0) return false;
       Planned planned = plan(std::move(ordered), kMuchFaster * best_->time);
-      planned.plan.analysis.kept_bytes = kept.bytes;
+      planned.plan.analysis.kept_resident_bytes = kept.bytes;
       Scored other = score({updates, std::move(kept.graph), std::move(planned)});
       if (other.shortfall > 0) return false;
       if (!best || is_better(other, *best)) best = std::move(other);
