@@ -132,18 +132,18 @@ enum class MovePhase : uint8_t { kWhole, kStart, kDone };
 /// the views give buffer, offset and loop terms. kOp: the op's own kernel over strided views. A
 /// product with a `program` runs it piece by piece as its epilogue. The program's first input is
 /// the product, which lies in the memory of its first output; its other inputs are the last inputs
-/// of the kernel. `made` are the prologues, by operand: the inputs of a prologue stand in `inputs`
-/// in place of the operand that it makes.
+/// of the kernel. The inputs of a prologue stand in `inputs` in place of the operand that it makes.
 struct Kernel {
   KernelKind kind = KernelKind::kOp;
   OpKind op = OpKind::kAdd;  ///< kRows: the op that names the unit in reports.
   Params params;
   std::shared_ptr<const RowProgram> program;
-  struct Made {
+  /// A row program that makes an operand of a product, piece by piece.
+  struct Prologue {
     std::shared_ptr<const RowProgram> program;  ///< Null if the operand lies in memory.
     View view;                                  ///< Dtype, dims and strides; no buffer.
   };
-  std::array<Made, 2> made;
+  std::array<Prologue, 2> prologues;  ///< By operand of a product.
   std::vector<View> inputs, outputs;
   BufferId scratch;  ///< Invalid if none is needed.
   int64_t scratch_bytes = 0;
@@ -154,19 +154,20 @@ struct Kernel {
 
 /// Returns the window of operand i of a product, in memory or made by a prologue.
 inline const View& operand_of(const Kernel& product, size_t i) {
-  if (product.made[i].program) return product.made[i].view;
-  const auto& first = product.made[0].program;
+  if (product.prologues[i].program) return product.prologues[i].view;
+  const auto& first = product.prologues[0].program;
   return product.inputs[i == 0 ? 0 : first ? first->inputs.size() : 1];
 }
 /// True for a product with a prologue or an epilogue.
 inline bool has_row_programs(const Kernel& kernel) {
   return kernel.kind == KernelKind::kOp &&
-         (kernel.program || kernel.made[0].program || kernel.made[1].program);
+         (kernel.program || kernel.prologues[0].program || kernel.prologues[1].program);
 }
 /// Number of a product's inputs that its two operands take; the rest are inputs of its epilogue.
 inline size_t n_operand_inputs(const Kernel& product) {
   size_t n = 0;
-  for (const Kernel::Made& made : product.made) n += made.program ? made.program->inputs.size() : 1;
+  for (const Kernel::Prologue& prologue : product.prologues)
+    n += prologue.program ? prologue.program->inputs.size() : 1;
   return n;
 }
 

@@ -341,12 +341,13 @@ class ScheduleParser : private FieldReader {
       unexpected("'rows'");
     }
     while (take_word("before")) {
-      Kernel::Made& made = k.made[static_cast<size_t>(below(k.made.size(), "an operand"))];
+      const int64_t operand = below(k.prologues.size(), "an operand");
+      Kernel::Prologue& prologue = k.prologues[static_cast<size_t>(operand)];
       expect('(');
-      made.view = view();
+      prologue.view = view();
       expect(')');
       if (!take_word("rows")) unexpected("'rows'");
-      made.program = row_program();
+      prologue.program = row_program();
     }
     if (take_word("scratch")) {
       k.scratch_bytes = number("bytes");

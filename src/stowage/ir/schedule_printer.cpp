@@ -198,12 +198,12 @@ class SchedulePrinter : public FieldWriter {
       out_ += ' ';
       row_program(*k.program, indent);
     }
-    for (size_t i = 0; i < k.made.size(); ++i) {
-      if (!k.made[i].program) continue;
+    for (size_t i = 0; i < k.prologues.size(); ++i) {
+      if (!k.prologues[i].program) continue;
       put(" before {} (", i);
-      view(k.made[i].view);
+      view(k.prologues[i].view);
       out_ += ") ";
-      row_program(*k.made[i].program, indent);
+      row_program(*k.prologues[i].program, indent);
     }
     if (k.scratch.valid() || k.scratch_bytes != 0) {
       put(" scratch {}", k.scratch_bytes);

@@ -176,7 +176,8 @@ Kernel Level::op_kernel(int u) const {
     std::vector<View> inputs;
     for (ValueId v : builder.loads()) inputs.push_back(access(v));
     const View whole = contiguous_view(BufferId(), graph_.type(un.prologues[i].value));
-    kernel.made[i] = {std::make_shared<const RowProgram>(builder.build(inputs, {whole})), whole};
+    kernel.prologues[i] = {std::make_shared<const RowProgram>(builder.build(inputs, {whole})),
+                           whole};
     kernel.inputs.insert(kernel.inputs.end(), inputs.begin(), inputs.end());
   }
   return kernel;

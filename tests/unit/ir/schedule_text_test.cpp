@@ -91,8 +91,8 @@ TEST(ScheduleText, ComesBackAsItWas) {
   EXPECT_EQ(rows.program->steps[7].index, 1);
   const Kernel& product = *s.instructions[1].kernel();
   EXPECT_EQ(product.kind, KernelKind::kOp);
-  EXPECT_TRUE(product.program && product.made[1].program && !product.made[0].program);
-  EXPECT_FALSE(product.made[1].view.buffer.valid());
+  EXPECT_TRUE(product.program && product.prologues[1].program && !product.prologues[0].program);
+  EXPECT_FALSE(product.prologues[1].view.buffer.valid());
   EXPECT_EQ(product.scratch_bytes, 64);
   const Instruction& start = s.instructions[2];
   EXPECT_EQ(start.kernel()->phase, MovePhase::kStart);
