@@ -12,14 +12,14 @@ namespace stow {
 
 /// A value that a unit reads.
 struct Read {
-  ValueId root;  // the value whose memory is read
-  bool covers;   // true if the unit may write over that memory
+  ValueId root;        // the value whose memory is read
+  bool may_overwrite;  // true if the unit may write over that memory
 };
 
 /// The values that a unit reads and writes, and the bytes that it takes while it runs.
 struct UnitFacts {
   std::vector<Read> reads;
-  int64_t host_bytes = 0;       // bytes of the epilogue_output, which never overwrites an operand
+  int64_t epilogue_output_bytes = 0;  // Unit::epilogue_output never overwrites an operand
   std::vector<ValueId> writes;  // roots that it makes and that are needed in memory
   int64_t write_bytes = 0;      // bytes of `writes`
   int64_t scratch_bytes = 0;

@@ -54,11 +54,11 @@ std::vector<int64_t> numbers_of(const Graph& graph, const Units& units,
   for (size_t u = 0; u < facts.size(); ++u) {
     const UnitFacts& f = facts[u];
     const auto& operands = units.units[u].operand_units;
-    add(place[u], f.host_bytes, f.write_bytes, f.scratch_bytes, operands.size(), f.reads.size(),
-        f.writes.size());
+    add(place[u], f.epilogue_output_bytes, f.write_bytes, f.scratch_bytes, operands.size(),
+        f.reads.size(), f.writes.size());
     for (int o : operands) add(o);
     for (const Read& read : f.reads) {
-      add(read.covers);
+      add(read.may_overwrite);
       add_value(read.root);
     }
     for (ValueId v : f.writes) add_value(v);
@@ -91,12 +91,12 @@ std::vector<UnitFacts> collect_facts(const Graph& graph, const Units& units,
     const bool in_place = unit.kind == UnitKind::kRows || adds_to_sum(unit);
     for (ValueId root : reads) facts[u].reads.push_back({root, in_place});
     if (!unit.epilogue_output.valid()) continue;
-    facts[u].host_bytes = bytes[unit.epilogue_output.index()];
+    facts[u].epilogue_output_bytes = bytes[unit.epilogue_output.index()];
     for (NodeId m : unit.nodes) {
       if (!is_before_rows(unit, m)) continue;
       for (ValueId v : graph.node(m).operands)
         for (Read& read : facts[u].reads)
-          if (read.root == units.uses[v.index()].root) read.covers = false;
+          if (read.root == units.uses[v.index()].root) read.may_overwrite = false;
     }
   }
   return facts;
