@@ -245,7 +245,7 @@ class PlanSearch {
       try_tilings(form.graph, target);
     if (n_found_ == n_found || !options_.update_in_backward || !may_hide(*best_)) return;
     TileOptions tiles = tiles_for(target, options_.tile_bytes);
-    tiles.beside = true;
+    tiles.match_backward_scan = true;
     const Graph best_updates = best_->found.updates;
     try_tiles(best_updates, tiles);
   }
