@@ -11,7 +11,7 @@
 namespace stow {
 
 
-ValueId handed_through(const Graph& graph, ValueId v) {
+ValueId skip_passthrough(const Graph& graph, ValueId v) {
   while (!graph.is_input(v)) {
     const Node& node = graph.def(v);
     auto i = static_cast<size_t>(graph.value(v).index);
@@ -20,7 +20,7 @@ ValueId handed_through(const Graph& graph, ValueId v) {
       if (i >= static_cast<size_t>(p.n_carries)) break;
       const Graph& body = *node.graphs[0];
       const size_t operand = static_cast<size_t>(p.n_consts) + i;
-      if (handed_through(body, body.outputs()[i]) != body.inputs()[operand]) break;
+      if (skip_passthrough(body, body.outputs()[i]) != body.inputs()[operand]) break;
       i = operand;
     } else if (op_class(node.op) != OpClass::kIdentity) {
       break;
@@ -159,7 +159,7 @@ void Fuser::resolve_values() {
       const auto& p = node.as<ScanParams>();
       for (int k = 0; k < p.n_carries; ++k) {
         const ValueId init = node.operands[static_cast<size_t>(p.n_consts + k)];
-        if (handed_through(graph_, node.result(k)) != handed_through(graph_, init)) continue;
+        if (skip_passthrough(graph_, node.result(k)) != skip_passthrough(graph_, init)) continue;
         use(node.result(k)) = use(init);
         result_.windows[node.result(k).index()] = result_.windows[init.index()];
       }

@@ -84,7 +84,7 @@ Units fuse(const Graph& graph, const std::vector<View>& input_views, bool fuse,
 
 /// Returns the value that `v` equals, through identity ops and carries that scans pass through
 /// unchanged.
-ValueId handed_through(const Graph& graph, ValueId v);
+ValueId skip_passthrough(const Graph& graph, ValueId v);
 
 /// Returns the dimension of a kRows unit's iteration space whose coordinate `v` equals: `v` is an
 /// iota, possibly broadcast or reshaped. Returns -1 for any other value.

@@ -10,7 +10,7 @@ namespace {
 
 // Whether a carry never changes: it stays where the initial value lies.
 bool is_invariant(const ScanParams& p, const Graph& body, int64_t k) {
-  return handed_through(body, body.outputs()[static_cast<size_t>(k)]) ==
+  return skip_passthrough(body, body.outputs()[static_cast<size_t>(k)]) ==
          body.inputs()[static_cast<size_t>(p.n_consts + k)];
 }
 

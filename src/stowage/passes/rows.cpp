@@ -13,9 +13,9 @@ bool is_column_reduce(const Graph& graph, const Node& node) {
 }
 
 uint64_t splat_bits(const Graph& graph, ValueId v) {
-  v = handed_through(graph, v);
+  v = skip_passthrough(graph, v);
   while (graph.def(v).op != OpKind::kConstant)
-    v = handed_through(graph, graph.def(v).operands[0]);
+    v = skip_passthrough(graph, graph.def(v).operands[0]);
   const auto& data = graph.def(v).as<ConstantParams>().data;
   uint64_t bits = 0;
   std::memcpy(&bits, data.data(), data.size());
