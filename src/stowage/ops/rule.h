@@ -108,11 +108,11 @@ Cotangents cotangents(const VjpContext& x, F... f) {
 // ---- Batching ----
 
 /// Returns the number of axis `axis` of one example after the batch axis is inserted at `batch`.
-inline int64_t beside(int64_t axis, int64_t batch) {
+inline int64_t shifted_for_batch(int64_t axis, int64_t batch) {
   return axis + (axis >= batch ? 1 : 0);
 }
-/// beside() of each axis.
-Dims beside(Dims axes, int64_t batch);
+/// shifted_for_batch() of each axis.
+Dims shifted_for_batch(Dims axes, int64_t batch);
 /// Returns `list` with `value` inserted before entry `at`.
 Dims inserted(Dims list, int64_t at, int64_t value);
 Val move_axis(const Val& x, int64_t from, int64_t to);
