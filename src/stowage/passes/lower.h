@@ -20,10 +20,10 @@ struct LowerLimits {
 
 /// A cache of the units of a graph and of its nested graphs. Units do not depend on the order, so
 /// all lowerings of the graph can share them.
-class KeptUnits;
+class UnitCache;
 /// Returns an empty cache for lower() to fill. Use it for one graph only, and with options that
 /// agree in all arguments of fuse().
-std::shared_ptr<KeptUnits> keep_units();
+std::shared_ptr<UnitCache> make_unit_cache();
 
 struct LowerOptions {
   std::vector<bool> donated;  ///< By input, true if it may be overwritten; empty means none.
@@ -35,7 +35,7 @@ struct LowerOptions {
   bool iterations_apart = false;
   KernelTarget target;
   LowerLimits limits;
-  std::shared_ptr<KeptUnits> kept_units = nullptr;  ///< Cache of units; null: no cache.
+  std::shared_ptr<UnitCache> unit_cache = nullptr;  ///< Cache of units; null: no cache.
 };
 
 /// Lowers a graph without checkpoint nodes.

@@ -11,7 +11,7 @@
 
 namespace stow {
 
-class KeptUnits {
+class UnitCache {
  public:
   // The units for these windows of the inputs, which `make` returns where they are not known.
   template <typename Make>
@@ -26,7 +26,7 @@ class KeptUnits {
   std::map<const Graph*, std::deque<std::pair<std::vector<View>, Units>>> by_graph_;
 };
 
-std::shared_ptr<KeptUnits> keep_units() { return std::make_shared<KeptUnits>(); }
+std::shared_ptr<UnitCache> make_unit_cache() { return std::make_shared<UnitCache>(); }
 
 namespace lowering {
 namespace {
@@ -35,7 +35,7 @@ Units units_of(const Graph& graph, const std::vector<View>& input_views, const L
   const auto find = [&] {
     return fuse(graph, input_views, options.fuse, options.least_epilogue, options.target.threads);
   };
-  return options.kept_units ? options.kept_units->of(graph, input_views, find) : find();
+  return options.unit_cache ? options.unit_cache->of(graph, input_views, find) : find();
 }
 
 }  // namespace

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "stowage/passes/beam_order.h"
-#include "stowage/passes/kept_orders.h"
+#include "stowage/passes/order_cache.h"
 
 namespace stow {
 
@@ -32,7 +32,7 @@ struct OrderTable {
     n_numbers = 0;
   }
 };
-OrderTable& kept_orders() {
+OrderTable& order_cache() {
   static OrderTable table;
   return table;
 }
@@ -195,7 +195,7 @@ std::vector<int> order_units(const Graph& graph, const Units& units,
     limits.insert(limits.end(), found.limits.begin(), found.limits.end());
     return std::move(found.order);
   };
-  OrderTable& kept = kept_orders();
+  OrderTable& kept = order_cache();
   const auto has_scope = [&] {
     const std::lock_guard lock(kept.mutex);
     return kept.n_scopes > 0;
@@ -219,18 +219,18 @@ std::vector<int> order_units(const Graph& graph, const Units& units,
   return give(std::move(found));
 }
 
-KeptOrders::KeptOrders() {
-  OrderTable& kept = kept_orders();
+OrderCacheScope::OrderCacheScope() {
+  OrderTable& kept = order_cache();
   const std::lock_guard lock(kept.mutex);
   if (kept.n_scopes++ == 0) kept.n_reused = 0;
 }
-KeptOrders::~KeptOrders() {
-  OrderTable& kept = kept_orders();
+OrderCacheScope::~OrderCacheScope() {
+  OrderTable& kept = order_cache();
   const std::lock_guard lock(kept.mutex);
   if (--kept.n_scopes == 0) kept.clear();
 }
-size_t KeptOrders::n_reused() {
-  OrderTable& kept = kept_orders();
+size_t OrderCacheScope::n_reused() {
+  OrderTable& kept = order_cache();
   const std::lock_guard lock(kept.mutex);
   return kept.n_reused;
 }

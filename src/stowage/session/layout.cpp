@@ -50,7 +50,7 @@ int64_t shortfall(const MemoryAnalysis& analysis, const Device::Capacities& capa
 OrderedGraph::OrderedGraph(const Graph& graph, const LowerOptions& options)
     : graph_(options.fuse ? repeat_summands(graph) : graph), options_(options) {
   verify(graph_);
-  options_.kept_units = keep_units();
+  options_.unit_cache = make_unit_cache();
   for (int s = 0; s < (options.reuse ? kNumOrderStrategies : 1); ++s) {
     options_.order = static_cast<OrderStrategy>(s);
     schedules_.push_back(lower(graph_, options_));
@@ -109,7 +109,7 @@ Planned OrderedGraph::lay_out(const Device::Capacities& capacities, LowerOptions
     lowering = options_;
     lowering.order = static_cast<OrderStrategy>(best_order);
     lowering.iterations_apart = apart;
-    lowering.kept_units = nullptr;
+    lowering.unit_cache = nullptr;
     return Planned{std::move(schedule), std::move(laid_out)};
   };
   if (!options_.reuse) return take(std::move(schedules_[best_order]), std::move(plan), false);

@@ -14,7 +14,7 @@
 #include "stowage/ops/verify.h"
 #include "stowage/passes/gather_blocks.h"
 #include "stowage/passes/keep_resident.h"
-#include "stowage/passes/kept_orders.h"
+#include "stowage/passes/order_cache.h"
 #include "stowage/passes/repeat_work.h"
 #include "stowage/passes/sink_into_scans.h"
 #include "stowage/passes/slice_work.h"
@@ -387,7 +387,7 @@ class PlanSearch {
     if (best && best->time < kMuchFaster * best_->time) best_ = std::move(best);
   }
 
-  const KeptOrders orders_;
+  const OrderCacheScope orders_;
   const CompileOptions& options_;
   const Device::Capacities& capacities_;
   const int threads_;

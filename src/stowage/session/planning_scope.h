@@ -2,7 +2,7 @@
 // Not a cache of plans: every plan is the one that would be found alone.
 #pragma once
 
-#include "stowage/passes/kept_orders.h"
+#include "stowage/passes/order_cache.h"
 
 namespace stow {
 
@@ -10,7 +10,7 @@ namespace stow {
 /// remedies of a refusal. It holds up to 64 MB and ends before anything runs.
 class PlanningScope {
  private:
-  const KeptOrders orders_;
+  const OrderCacheScope orders_;
 };
 
 }  // namespace stow

@@ -12,12 +12,12 @@ namespace stow {
 /// it again for an equal problem. The candidates of one search, and the plans that one command
 /// compares, share most of their nested graphs. Scopes nest and overlap: orders are dropped when
 /// the last scope ends. When the problems exceed 64 MB, all earlier ones are dropped.
-class KeptOrders {
+class OrderCacheScope {
  public:
-  KeptOrders();
-  ~KeptOrders();
-  KeptOrders(const KeptOrders&) = delete;
-  KeptOrders& operator=(const KeptOrders&) = delete;
+  OrderCacheScope();
+  ~OrderCacheScope();
+  OrderCacheScope(const OrderCacheScope&) = delete;
+  OrderCacheScope& operator=(const OrderCacheScope&) = delete;
 
   /// Number of orders that were reused since the oldest living scope began.
   static size_t n_reused();
