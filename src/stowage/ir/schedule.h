@@ -24,8 +24,8 @@ enum class BufferRole : uint8_t {
   kOutput      ///< Placed by the plan and kept after the run.
 };
 
-/// A loop each of whose iterations has a place of its own in a buffer (Buffer::each).
-struct EachIteration {
+/// A dimension of a buffer's places: the iterations of a loop, each of which has places of its own.
+struct LoopDim {
   LoopId loop;
   int64_t trip_count = 1;
 };
@@ -38,13 +38,14 @@ struct Buffer {
   int64_t slots = 1;
   int64_t slot_bytes = 0;
   std::vector<int64_t> parts = {0};  ///< The offset in a slot at which each part begins.
-  bool apart = false;  ///< True if each slot may lie anywhere; no window then spans two slots.
+  /// True if each slot may lie anywhere in the arena; no window then spans two slots.
+  bool independent_slots = false;
   /// If valid, the buffer that serves as the first slot: an argument that nothing writes, or the
   /// buffer that holds a carry after the loop.
   BufferId first_slot;
-  /// Loops, the outermost first, each of whose iterations has places of its own.
-  std::vector<EachIteration> each;
-  bool separate = false;  ///< True for an output with its own memory outside the arena.
+  /// Loops each of whose iterations has places of its own, the outermost first.
+  std::vector<LoopDim> loop_dims;
+  bool outside_arena = false;  ///< True for an output with its own memory outside the arena.
   MemoryKind kind = MemoryKind::kDevice;
   BufferRole role = BufferRole::kTemporary;
   int index = -1;  ///< Number of the program's input or output; -1 if it is neither.
@@ -52,25 +53,25 @@ struct Buffer {
   std::vector<ProvenancePtr> part_provenance;  ///< By part, if parts have their own owners.
   std::string label;  ///< The content, for reports: an op's name, "residual", "scratch".
 
-  /// Number of offsets that the plan chooses: one for the buffer, or for each slot if `apart`;
-  /// times the iterations of the loops in `each`.
+  /// Number of offsets that the plan chooses: one for the buffer, or for each slot if they
+  /// are independent; times the iterations of `loop_dims`.
   int64_t n_places() const {
-    int64_t n = apart ? slots : 1;
-    for (const EachIteration& e : each) n *= e.trip_count;
+    int64_t n = independent_slots ? slots : 1;
+    for (const LoopDim& dim : loop_dims) n *= dim.trip_count;
     return n;
   }
   /// Returns the number of a slot's place; `iterations` holds the current iteration of each loop,
   /// by LoopId.
   int64_t place(std::span<const int64_t> iterations, int64_t slot) const {
     int64_t at = 0;
-    for (const EachIteration& e : each) at = at * e.trip_count + iterations[e.loop.index()];
-    return apart ? at * slots + slot : at;
+    for (const LoopDim& dim : loop_dims) at = at * dim.trip_count + iterations[dim.loop.index()];
+    return independent_slots ? at * slots + slot : at;
   }
 };
 
 /// If all outputs together take at most this many bytes, they have memory of their own outside the
-/// arena (Buffer::separate). A program whose results are scalars and donated arguments can then
-/// leave its arena to the next program.
+/// arena (Buffer::outside_arena). A program whose results are scalars and donated arguments can
+/// then leave its arena to the next program.
 inline constexpr int64_t kSeparateOutputBytes = 64 << 10;
 
 /// Adds ((start + step * i) mod modulo) * stride_bytes to the offset of a view, where i is the
@@ -95,7 +96,8 @@ struct View {
   Dims strides;  ///< In elements.
   int64_t offset_bytes = 0;
   std::vector<LoopTerm> terms;
-  bool begins = false;  ///< True for an output whose write begins a new lifetime of the slot.
+  /// True for an output whose write begins a new lifetime of the slot.
+  bool begins_lifetime = false;
 
   int64_t elems() const {
     int64_t n = 1;
@@ -239,8 +241,8 @@ struct Loop {
 struct Branch {
   View index;
   std::vector<std::vector<Instruction>> alternatives;
-  /// The results, the same windows for every alternative. A result with `begins` starts a new
-  /// lifetime of its memory at the branch; any other lies over an older value, which some
+  /// The results, the same windows for every alternative. A result with `begins_lifetime` starts a
+  /// new lifetime of its memory at the branch; any other lies over an older value, which some
   /// alternatives may leave untouched.
   std::vector<View> results;
   ProvenancePtr provenance;

@@ -157,7 +157,7 @@ void Level::emit_while(int u) {
       begins = true;
     }
     if (!same_window(init, slot)) emit_copy(init, slot, begins, node.provenance);
-    slot.begins = false;
+    slot.begins_lifetime = false;
     slots.push_back(std::move(slot));
   }
   const auto inputs_of = [&](size_t g) {

@@ -168,7 +168,7 @@ void Level::emit_copy(const View& from, const View& to, bool begins,
   }
   kernel.inputs = {from};
   kernel.outputs = {to};
-  kernel.outputs[0].begins = begins;
+  kernel.outputs[0].begins_lifetime = begins;
   kernel.provenance = made_by(Pass::kLower, provenance);
   push(std::move(kernel));
 }

@@ -70,33 +70,34 @@ struct Context {
     b.slot_bytes = slots > 0 ? bytes / slots : 0;
     b.provenance = provenance;
     b.label = std::move(label);
-    if (options.iterations_apart) b.each = each;
+    if (options.iterations_apart) b.loop_dims = loop_dims;
     schedule.buffers.push_back(std::move(b));
     return BufferId(schedule.buffers.size() - 1);
   }
 
   int64_t iterations() const {
     int64_t n = 1;
-    for (const EachIteration& e : each) n *= e.trip_count;
+    for (const LoopDim& dim : loop_dims) n *= dim.trip_count;
     return n;
   }
 
   // A cache of Level::inner_bytes().
   std::map<const Graph*, int64_t> inner_bytes;
 
-  // The loops around the current instructions, for Buffer::each; without loops that would make more
-  // than kMaxPlaces iterations.
-  std::vector<EachIteration> each;
+  // The loops around the current instructions, for Buffer::loop_dims; without loops that would make
+  // more than kMaxPlaces iterations.
+  std::vector<LoopDim> loop_dims;
 };
 
 // While it lives, new buffers belong to the body of this loop.
 class InLoop {
  public:
   InLoop(Context& context, LoopId loop, int64_t trip_count)
-      : context_(context), depth_(context.each.size()) {
-    if (context.iterations() * trip_count <= kMaxPlaces) context.each.push_back({loop, trip_count});
+      : context_(context), depth_(context.loop_dims.size()) {
+    if (context.iterations() * trip_count <= kMaxPlaces)
+      context.loop_dims.push_back({loop, trip_count});
   }
-  ~InLoop() { context_.each.resize(depth_); }
+  ~InLoop() { context_.loop_dims.resize(depth_); }
   InLoop(const InLoop&) = delete;
   InLoop& operator=(const InLoop&) = delete;
 

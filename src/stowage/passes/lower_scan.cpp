@@ -269,7 +269,7 @@ ScanPlan::Ring Level::plan_ring(const Node& node, int k, ScanPlan& plan) {
     if (ring.depth == 1) return ring;
     const BufferId slots = context_.add_buffer(ring.slot_bytes * ring.depth, node.provenance,
                                                "carry", ring.depth, type.kind);
-    context_.schedule.buffers[slots.index()].apart = true;
+    context_.schedule.buffers[slots.index()].independent_slots = true;
     context_.schedule.buffers[slots.index()].first_slot = home.buffer;
     ring.base = contiguous_view(slots, type);
     return ring;
@@ -285,7 +285,7 @@ ScanPlan::Ring Level::plan_ring(const Node& node, int k, ScanPlan& plan) {
       context_.add_buffer(ring.slot_bytes * ring.depth, node.provenance,
                           ring.stack >= 0 ? "residual" : "carry", ring.depth, type.kind);
   ring.base = contiguous_view(buffer, type);
-  context_.schedule.buffers[buffer.index()].apart = apart;
+  context_.schedule.buffers[buffer.index()].independent_slots = apart;
   return ring;
 }
 
@@ -296,7 +296,7 @@ bool Level::has_home(ValueId result, const ScanPlan::Ring& ring) const {
     return false;
   if (ring.depth == 1) return true;
   const Buffer& buffer = context_.schedule.buffers[d->view.buffer.index()];
-  return ring.depth == 2 && buffer.slots == 1 && !buffer.apart && d->view.terms.empty();
+  return ring.depth == 2 && buffer.slots == 1 && !buffer.independent_slots && d->view.terms.empty();
 }
 
 void Level::share_memory_of_input(int u, const Node& node, int k) {
@@ -383,7 +383,7 @@ void Level::plan_stack(const Node& node, size_t j, ScanPlan& plan) {
                                                 residual ? "residual" : "stacked",
                                                 std::max<int64_t>(slots, 1), type.kind);
     view = contiguous_view(buffer, type);
-    context_.schedule.buffers[buffer.index()].apart = slots_apart(result, p, j);
+    context_.schedule.buffers[buffer.index()].independent_slots = slots_apart(result, p, j);
     reusable_[result.index()] = context_.options.reuse;
   }
   plan.stacks.push_back(view);

@@ -53,7 +53,7 @@ struct NumberedMoves {
   // A buffer that a loop fills part by part is different, see Overlapper::begin_no_bits.
   static bool begins_all(const Schedule& schedule, const View& view) {
     const Buffer& b = schedule.buffers[view.buffer.index()];
-    return view.begins && view.terms.empty() && b.slots == 1 && b.parts.size() == 1;
+    return view.begins_lifetime && view.terms.empty() && b.slots == 1 && b.parts.size() == 1;
   }
 
   Schedule schedule;

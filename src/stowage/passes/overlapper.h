@@ -283,8 +283,8 @@ class Overlapper {
 
   // ---- the list as it will run ----
 
-  // Clears View::begins of a view if the loop fills a slot part by part: the lifetime of the slot
-  // begins with the first part, which is written ahead of the loop.
+  // Clears View::begins_lifetime of a view if the loop fills a slot part by part: the lifetime of
+  // the slot begins with the first part, which is written ahead of the loop.
   void begin_no_bits(View& view) const;
 
   // Writes the items to `list`, and shifted ones also to `before` and `after`, with guards.

@@ -14,7 +14,7 @@ bool has_slot_per_iteration(const Buffer& buffer, LoopId loop);
 
 /// Makes a buffer that only `list`, the body of the loop, touches a ring of `slots` slots that
 /// iterations use in turn; each slot may lie anywhere. If the buffer has a place for each iteration
-/// (Buffer::each), it gets a slot for each iteration instead.
+/// (Buffer::loop_dims), it gets a slot for each iteration instead.
 void make_ring(Schedule& schedule, std::span<Instruction* const> list, const Loop& loop,
                BufferId id, int64_t slots);
 

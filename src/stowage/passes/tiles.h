@@ -14,9 +14,9 @@ struct TileOptions {
   /// arrays stays whole too. Tiles would cost a launch each and save little memory compared with
   /// the results.
   int64_t whole_bytes = 0;
-  /// True to cut clusters that are independent of the busiest scan of the backward pass into as many
-  /// tiles as it has iterations, of any size, if that divides evenly, and to merge them into that
-  /// scan (merge_independent_scans.h).
+  /// True to cut clusters that are independent of the busiest scan of the backward pass into as
+  /// many tiles as it has iterations, of any size, if that divides evenly, and to merge them into
+  /// that scan (merge_independent_scans.h).
   bool match_backward_scan = false;
 };
 

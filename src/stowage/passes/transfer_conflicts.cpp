@@ -24,7 +24,8 @@ void Overlapper::find_ringable(Items& items) {
     const Kernel* kernel = item.instruction.kernel();
     if (!kernel) continue;
     for (const View& view : kernel->outputs)
-      if (view.begins && first_touch(here, *kernel, view)) begins[view.buffer.index()] = true;
+      if (view.begins_lifetime && first_touch(here, *kernel, view))
+        begins[view.buffer.index()] = true;
   }
   // A done counts as its start does: both hold the windows of one move.
   std::vector<int> dones(n_buffers);
@@ -34,8 +35,9 @@ void Overlapper::find_ringable(Items& items) {
         for (const View& view : *views) ++dones[view.buffer.index()];
   for (size_t b = 0; b < n_buffers; ++b) {
     const Buffer& candidate = schedule_.buffers[b];
-    ringable_[b] = candidate.role == BufferRole::kTemporary && !candidate.separate &&
-                   candidate.slots == 1 && candidate.parts.size() == 1 && !candidate.apart && begins[b] &&
+    ringable_[b] = candidate.role == BufferRole::kTemporary && !candidate.outside_arena &&
+                   candidate.slots == 1 && candidate.parts.size() == 1 &&
+                   !candidate.independent_slots && begins[b] &&
                    here[b] - dones[b] == numbered_.n_accesses[b];
   }
 }

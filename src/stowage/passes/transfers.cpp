@@ -28,7 +28,7 @@ void Overlapper::share_scratch(Instruction& move, std::map<StreamKind, BufferId>
   if (!kernel.scratch.valid() || !is_cut(kernel)) return;
   const auto [it, fresh] = shared.try_emplace(stream_of(kernel, schedule_.buffers), kernel.scratch);
   Buffer& bounce = buffer(it->second);
-  bounce.each.clear();
+  bounce.loop_dims.clear();
   if (fresh || kernel.scratch == it->second) return;
   Buffer& own = buffer(kernel.scratch);
   bounce.bytes = bounce.slot_bytes = std::max(bounce.bytes, own.bytes);
@@ -155,7 +155,7 @@ void Overlapper::begin_no_bits(View& view) const {
   for (const LoopTerm& term : view.terms)
     if (term.loop == loop_->id &&
         std::abs(term.step * term.stride_bytes) < schedule_.buffers[view.buffer.index()].slot_bytes)
-      view.begins = false;
+      view.begins_lifetime = false;
 }
 
 void Overlapper::write(Items& items, int64_t trips, Instructions& list, Instructions& before,

@@ -31,7 +31,8 @@ std::vector<int64_t> alignments_of(const Schedule& schedule) {
   std::vector<int64_t> alignments;
   for (size_t b = 0; b < marked.size(); ++b) {
     const Buffer& buffer = schedule.buffers[b];
-    const int64_t on_disk = disk_alignment(buffer.apart ? buffer.slot_bytes : buffer.bytes);
+    const int64_t on_disk =
+        disk_alignment(buffer.independent_slots ? buffer.slot_bytes : buffer.bytes);
     alignments.push_back(std::max(schedule.alignment_bytes, marked[b] ? on_disk : 0));
   }
   return alignments;
@@ -184,7 +185,7 @@ MemoryPlan lay_out(const Schedule& schedule, const Packer& packer) {
       if (b.role == BufferRole::kInput) k.alias_bytes += b.bytes;
     }
     for (const Buffer& b : schedule.buffers)
-      if (b.kind == kind && b.separate) separate_bytes += b.bytes;
+      if (b.kind == kind && b.outside_arena) separate_bytes += b.bytes;
     plan.arena_bytes[static_cast<size_t>(i)] = k.arena_bytes = solution.height;
     k.total_bytes = k.argument_bytes + separate_bytes + k.arena_bytes;
     k.temp_bytes = k.total_bytes - k.argument_bytes - k.output_bytes + k.alias_bytes;
@@ -252,7 +253,8 @@ double gap(const MemoryPlan& plan) {
 std::array<int64_t, kNumMemoryKinds> bytes_beside_arena(const Schedule& schedule) {
   std::array<int64_t, kNumMemoryKinds> bytes{};
   for (const Buffer& b : schedule.buffers)
-    if (b.role == BufferRole::kInput || b.separate) bytes[static_cast<size_t>(b.kind)] += b.bytes;
+    if (b.role == BufferRole::kInput || b.outside_arena)
+      bytes[static_cast<size_t>(b.kind)] += b.bytes;
   return bytes;
 }
 

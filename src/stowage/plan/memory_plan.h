@@ -64,7 +64,7 @@ struct PeakBound {
 PeakBound peak_bound(const Schedule& schedule);
 
 /// Bytes of each memory kind outside the arena, live for the whole run: arguments, and outputs with
-/// memory of their own (Buffer::separate).
+/// memory of their own (Buffer::outside_arena).
 std::array<int64_t, kNumMemoryKinds> bytes_beside_arena(const Schedule& schedule);
 
 /// Device bytes of a plan beyond its lower bound, as a share of its total; 0 if they are at most 1

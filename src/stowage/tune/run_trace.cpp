@@ -28,7 +28,7 @@ int64_t moved(const Kernel& kernel, const Schedule& schedule) {
 int64_t standing_bytes(const Schedule& schedule, MemoryKind kind) {
   int64_t bytes = 0;
   for (const Buffer& buffer : schedule.buffers)
-    if (buffer.kind == kind && (buffer.role == BufferRole::kInput || buffer.separate))
+    if (buffer.kind == kind && (buffer.role == BufferRole::kInput || buffer.outside_arena))
       bytes += buffer.bytes;
   return bytes;
 }

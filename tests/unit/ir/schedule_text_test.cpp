@@ -78,14 +78,14 @@ TEST(ScheduleText, ComesBackAsItWas) {
   EXPECT_EQ(s.n_loops, 2u);
   ASSERT_EQ(s.buffers.size(), 4u);
   EXPECT_EQ(s.buffers[1].first_slot, BufferId(0));
-  EXPECT_EQ(s.buffers[1].each[1].trip_count, 5);
+  EXPECT_EQ(s.buffers[1].loop_dims[1].trip_count, 5);
   EXPECT_EQ(s.buffers[1].provenance->location.line, 7);
   EXPECT_EQ(s.buffers[2].kind, MemoryKind::kPinnedHost);
   EXPECT_EQ(s.buffers[2].label, "a \"label\" \\ \n");
   ASSERT_EQ(s.instructions.size(), 6u);
   const Kernel& rows = *s.instructions[0].kernel();
   EXPECT_EQ(rows.kind, KernelKind::kRows);
-  EXPECT_TRUE(rows.outputs[0].begins);
+  EXPECT_TRUE(rows.outputs[0].begins_lifetime);
   EXPECT_EQ(rows.inputs[1].strides, (Dims{0, 1}));
   EXPECT_EQ(rows.program->steps[2].imm, 0x3f00u);
   EXPECT_EQ(rows.program->steps[7].index, 1);
