@@ -98,7 +98,7 @@ constexpr size_t member_count() {
 }
 // Number of members without a text form: Region::made.
 template <typename Struct>
-constexpr size_t kUntold = std::same_as<Struct, Region> ? 1 : 0;
+constexpr size_t kUnprinted = std::same_as<Struct, Region> ? 1 : 0;
 }  // namespace internal
 
 /// Calls visit(name, member) for each field of a params struct or region, in order.
@@ -106,7 +106,8 @@ template <typename Struct, typename Visit>
 void visit_fields(Struct& object, Visit&& visit) {
   using Plain = std::remove_const_t<Struct>;
   constexpr auto& list = FieldsOf<Plain>::list;
-  static_assert(std::tuple_size_v<std::remove_cvref_t<decltype(list)>> + internal::kUntold<Plain> ==
+  static_assert(std::tuple_size_v<std::remove_cvref_t<decltype(list)>> +
+                        internal::kUnprinted<Plain> ==
                     internal::member_count<Plain>(),
                 "FieldsOf lists every member");
   std::apply([&](const auto&... field) { (visit(field.name, object.*field.member), ...); }, list);

@@ -24,7 +24,7 @@ struct ShardingNote {
   int64_t bytes = 0;
   /// Bytes at one position. kThroughLarger: of the larger end. kStaysWhole: of the value, cut by
   /// one more mesh axis.
-  int64_t could_be = 0;
+  int64_t achievable_bytes = 0;
   std::string source;  ///< Place in the user's program, or the name of an input.
 };
 

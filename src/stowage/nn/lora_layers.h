@@ -37,8 +37,8 @@ void check_lora(const DecoderConfig& config, const ForwardOptions& options);
 /// Returns the adapters of the layers for a scan; none if no matrix of a layer has one.
 std::optional<LoraInput> lora_input(const DecoderConfig& config, const ForwardOptions& options);
 /// Returns the decoder with the saved weights of the adapter in place of its own.
-Decoder with_saved(const DecoderConfig& config, const Decoder& model,
-                   const std::optional<Lora>& lora);
+Decoder with_saved_weights(const DecoderConfig& config, const Decoder& model,
+                           const std::optional<Lora>& lora);
 /// Returns x [B, T, d] plus the embedding's adapter applied to tokens [B, T].
 Array add_embed_adapter(const Array& x, const Array& tokens, const ForwardOptions& options);
 /// The factors of the head's adapter, on the device; and its scale and dropout.

@@ -9,7 +9,7 @@ namespace stow::nn {
 
 /// Repeats every array of the tree along a new leading axis [parts].
 template <concepts::Tree T>
-T for_each_part(const T& tree, int64_t parts) {
+T repeat_for_parts(const T& tree, int64_t parts) {
   return tree_map(
       [&](const Array& x) {
         Dims dims = x.shape().dims();

@@ -12,7 +12,7 @@ namespace stow::nn {
 ///   kPpo                 -min(r advantage, clip(r) advantage)  (Schulman et al. 2017, equation 7)
 ///   kCispo               -stop_gradient(clip(r)) advantage logp  (arXiv 2506.13585, equation 4)
 /// Losses of a pair of rows, where m is the weighted sum of logp - reference over a row:
-///   kDpo                 -log sigmoid(beta (m chosen - m rejected))  (Rafailov et al. 2023, equation 7)
+///   kDpo                 -log sigmoid(beta (m chosen - m rejected))  (Rafailov et al. 2023, eq. 7)
 enum class TokenLoss : int32_t { kCrossEntropy, kImportanceSampling, kPpo, kCispo, kDpo };
 
 /// The inputs of losses other than log-probabilities.

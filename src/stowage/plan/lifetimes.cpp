@@ -128,7 +128,7 @@ class Walker {
       const bool sample =
           n > 4 && repeats * n * inside > kMaxInstants && !has_slot_per_iteration_[loop.id.index()];
       sampled_[loop.id.index()] = sample;
-      result_.of_every_run &= !sample;
+      result_.same_in_every_run &= !sample;
       if (sample) say_sampled(n);
       const int around = run_;
       if (!sample && n > 1) {
@@ -165,7 +165,7 @@ class Walker {
   // last, and so does what several of them touch: no write in one of them ends the life that
   // another may leave untouched, or still read.
   void walk_branch(const Branch& branch, int64_t repeats) {
-    result_.of_every_run = false;
+    result_.same_in_every_run = false;
     touch(branch.index, last_instant(), false);
     int64_t n = 0;
     for (const auto& alternative : branch.alternatives) n += count_instants(alternative);
@@ -207,7 +207,7 @@ class Walker {
 
   // The host reads the predicate before anything else runs, and the loop may end there.
   void walk_open(const Loop& loop, int64_t repeats) {
-    result_.of_every_run = false;
+    result_.same_in_every_run = false;
     for (int64_t i = 0; i <= kOpenIterations; ++i) {
       iteration_[loop.id.index()] = i;
       walk(loop.condition, repeats * (kOpenIterations + 1));

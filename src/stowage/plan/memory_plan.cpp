@@ -126,7 +126,7 @@ bool search_further(const pack::Problem& problem, const PackEffort& effort, int6
            static_cast<double>(best.height) <= (1 + kGoodGap) * static_cast<double>(bound);
   };
   if (effort.search_s <= 0 || is_good(pack::lower_bound(problem))) return true;
-  if (problem.buffers.size() > effort.most_searched) return false;
+  if (problem.buffers.size() > effort.max_searched_buffers) return false;
   // Plain rectangles, sizes in whole alignments, as the search wants them; offsets for those do for
   // the buffers.
   pack::Problem plain = problem;
@@ -250,7 +250,7 @@ double gap(const MemoryPlan& plan) {
              : static_cast<double>(over) / static_cast<double>(k.total_bytes);
 }
 
-std::array<int64_t, kNumMemoryKinds> bytes_beside_arena(const Schedule& schedule) {
+std::array<int64_t, kNumMemoryKinds> bytes_outside_arena(const Schedule& schedule) {
   std::array<int64_t, kNumMemoryKinds> bytes{};
   for (const Buffer& b : schedule.buffers)
     if (b.role == BufferRole::kInput || b.outside_arena)
@@ -262,7 +262,7 @@ PeakBound peak_bound(const Schedule& schedule) {
   const Lifetimes lifetimes = compute_lifetimes(schedule);
   PeakBound bound;
   bound.n_instants = static_cast<int64_t>(lifetimes.at.size());
-  bound.bytes = bytes_beside_arena(schedule);
+  bound.bytes = bytes_outside_arena(schedule);
   for (size_t kind = 0; kind < bound.bytes.size(); ++kind) {
     const std::vector<int64_t> live = live_bytes(schedule, lifetimes, static_cast<MemoryKind>(kind));
     bound.bytes[kind] += *std::max_element(live.begin(), live.end());
@@ -283,18 +283,18 @@ MemoryPlan make_plan(const Schedule& schedule, const PackEffort& effort) {
     options.patience = kPatience;
     options.window_buffers = 256;
     pack::Solution solution = pack::pack_greedy(p.problem, options);
-    const int64_t enough = p.kind == MemoryKind::kDevice ? effort.enough : 0;
+    const int64_t enough = p.kind == MemoryKind::kDevice ? effort.sufficient_arena_bytes : 0;
     if (!search_further(p.problem, effort, enough, solution))
       limits.push_back(fmt::format("pack: {} buffers on {} were packed greedily; up to {} are searched further",
                                    p.problem.buffers.size(), memory_kind_name(p.kind),
-                                   effort.most_searched));
+                                   effort.max_searched_buffers));
     return solution;
   });
   plan.analysis.limits.insert(plan.analysis.limits.end(), limits.begin(), limits.end());
   return plan;
 }
 
-MemoryPlan make_plan_apart(const Schedule& schedule) {
+MemoryPlan make_plan_without_reuse(const Schedule& schedule) {
   return lay_out(schedule, [](const KindProblem& p) {
     pack::Solution solution;
     int64_t at = 0;

@@ -33,7 +33,7 @@ struct Lifetimes {
   std::vector<int> run_at;        ///< Index in `runs` of the innermost run at each instant, or -1.
   /// True if every run of the program has exactly these instants: no branch, no open loop, and no
   /// loop that is walked in part.
-  bool of_every_run = true;
+  bool same_in_every_run = true;
   std::vector<std::string> limits;  ///< Sentences for MemoryAnalysis::limits.
 
   /// The number of an entry's place in its buffer.
@@ -65,7 +65,7 @@ PeakBound peak_bound(const Schedule& schedule);
 
 /// Bytes of each memory kind outside the arena, live for the whole run: arguments, and outputs with
 /// memory of their own (Buffer::outside_arena).
-std::array<int64_t, kNumMemoryKinds> bytes_beside_arena(const Schedule& schedule);
+std::array<int64_t, kNumMemoryKinds> bytes_outside_arena(const Schedule& schedule);
 
 /// Device bytes of a plan beyond its lower bound, as a share of its total; 0 if they are at most 1
 /// KiB.
@@ -79,8 +79,9 @@ inline constexpr double kGoodGap = 0.002;
 struct PackEffort {
   int64_t work = 0;     ///< Work of greedy packing beyond its first pass (pack/heuristics.h).
   double search_s = 0;  ///< Approximate seconds of exact search, if greedy packing leaves a gap.
-  int64_t enough = 0;   ///< Size of the device's arena in bytes at which the search stops.
-  size_t most_searched = 10'000;  ///< Most buffers for exact search; more add a limit to the plan.
+  int64_t sufficient_arena_bytes = 0;  ///< Size of the device's arena at which the search stops.
+  /// The most buffers for exact search; a problem with more adds a limit to the plan.
+  size_t max_searched_buffers = 10'000;
 };
 /// The effort for a plan that will be run.
 inline constexpr PackEffort kFinalEffort = {6'000'000, 0.2};
@@ -89,7 +90,7 @@ inline constexpr PackEffort kFinalEffort = {6'000'000, 0.2};
 MemoryPlan make_plan(const Schedule& schedule, const PackEffort& effort);
 
 /// Lays out the buffers so that none share memory (LowerOptions::reuse off); for comparison.
-MemoryPlan make_plan_apart(const Schedule& schedule);
+MemoryPlan make_plan_without_reuse(const Schedule& schedule);
 
 /// Returns the timeline as CSV (instant, kernel, source, pass, live device bytes), then the placed
 /// rectangles with their offsets.

@@ -59,7 +59,7 @@ Program::Program(Schedule schedule, MemoryPlan plan, TargetPtr target)
 
 void Program::find_deaths() {
   const Lifetimes lifetimes = compute_lifetimes(schedule_);
-  if (!lifetimes.of_every_run) return;
+  if (!lifetimes.same_in_every_run) return;
   deaths_.resize(lifetimes.at.size());
   for (size_t e = 0; e < lifetimes.owner.size(); ++e) {
     const size_t b = lifetimes.owner[e].index();

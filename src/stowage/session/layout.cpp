@@ -86,7 +86,8 @@ std::vector<std::optional<MemoryPlan>> OrderedGraph::trial_plans(
     if (shortfall(bounds_[s].bytes, capacities) > least_short ||
         (least != kNone && bounds_[s].bytes[0] > least + 2 * kLittle))
       continue;
-    plans[s] = options_.reuse ? make_plan(schedules_[s], kTrialEffort) : make_plan_apart(schedules_[s]);
+    plans[s] = options_.reuse ? make_plan(schedules_[s], kTrialEffort)
+                              : make_plan_without_reuse(schedules_[s]);
     const MemoryAnalysis& analysis = plans[s]->analysis;
     const int64_t falls_short = shortfall(analysis, capacities);
     least_short = std::min(least_short, falls_short);
