@@ -25,7 +25,7 @@ void fix_iteration(View& view, LoopId loop, int64_t iteration);
 
 /// True if two accesses in the body of `loop` may touch the same bytes, if `a` runs `shift`
 /// iterations later than `b`. Outside any loop, `loop` is invalid and `shift` is 0.
-bool may_meet(const Access& a, const Access& b, int shift, LoopId loop);
+bool may_alias(const Access& a, const Access& b, int shift, LoopId loop);
 
 using Instructions = std::vector<Instruction>;
 

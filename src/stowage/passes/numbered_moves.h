@@ -50,7 +50,7 @@ struct NumberedMoves {
   explicit NumberedMoves(const Schedule& whole);
 
   // True if a write begins the lifetime of a whole buffer, so nothing may be written there before.
-  // A buffer that a loop fills part by part is different, see Overlapper::begin_no_bits.
+  // A buffer that a loop fills part by part is different, see Overlapper::clear_partial_begins.
   static bool begins_all(const Schedule& schedule, const View& view) {
     const Buffer& b = schedule.buffers[view.buffer.index()];
     return view.begins_lifetime && view.terms.empty() && b.slots == 1 && b.parts.size() == 1;

@@ -79,10 +79,10 @@ class Overlapper {
   // ---- conflicts ----
 
   // True if two accesses, `shift` iterations apart, may touch the same bytes.
-  bool meet(const Access& a, const Access& b, int shift) const {
+  bool aliases(const Access& a, const Access& b, int shift) const {
     if (a.buffer != b.buffer && share_a_slot(a.buffer, b.buffer)) return true;
     if (shift != 0 && has_slot_per_iteration(a.buffer)) return false;
-    return may_meet(a, b, shift, loop_ ? loop_->id : LoopId());
+    return may_alias(a, b, shift, loop_ ? loop_->id : LoopId());
   }
   // True if two buffers share a slot that is written, since one is the first slot of the other
   // (Buffer::first_slot).
@@ -107,14 +107,14 @@ class Overlapper {
   // with may_ring() by two iterations do not count if a ring of up to `most` slots separates them;
   // the ring is then added to `needed`.
   template <typename MayRing>
-  bool meets(const Item& item, const Item& other, int most, MayRing&& may_ring,
-             RingSlots& needed) const {
+  bool conflicts(const Item& item, const Item& other, int most, MayRing&& may_ring,
+                 RingSlots& needed) const {
     const int shift = item.shift - other.shift, apart = std::abs(shift);
     RingSlots rings;
     for (const Access& a : other.accesses) {
       const bool meeting = std::any_of(
           item.accesses.begin(), item.accesses.end(),
-          [&](const Access& own) { return (own.write || a.write) && meet(own, a, shift); });
+          [&](const Access& own) { return (own.write || a.write) && aliases(own, a, shift); });
       if (!meeting) continue;
       // Uses that are as many iterations apart as the ring has slots are in the same slot.
       if (apart == 0 || apart >= most || !may_ring(a.buffer) ||
@@ -285,7 +285,7 @@ class Overlapper {
 
   // Clears View::begins_lifetime of a view if the loop fills a slot part by part: the lifetime of
   // the slot begins with the first part, which is written ahead of the loop.
-  void begin_no_bits(View& view) const;
+  void clear_partial_begins(View& view) const;
 
   // Writes the items to `list`, and shifted ones also to `before` and `after`, with guards.
   void write(Items& items, int64_t trips, Instructions& list, Instructions& before,

@@ -53,7 +53,7 @@ bool Overlapper::bound(const Item& item, const Item& other, RingSlots& needed) c
   const BufferId staging = item.accesses[is_inward(item.lane) ? 1 : 0].buffer;
   const bool either =
       item.stream == StreamKind::kCollective;  // both lie where the plan places them
-  return meets(
+  return conflicts(
       item, other, most_slots(item), [&](BufferId b) { return either || b == staging; }, needed);
 }
 
@@ -99,7 +99,7 @@ bool Overlapper::is_computed_here(const Items& items, size_t i) const {
     for (const Access& own : items[j].accesses)
       for (const Item* maker : makers)
         for (const Access& a : maker->accesses)
-          if (own.write && !a.write && !ringable_[a.buffer.index()] && meet(a, own, 1))
+          if (own.write && !a.write && !ringable_[a.buffer.index()] && aliases(a, own, 1))
             return true;
   return false;
 }

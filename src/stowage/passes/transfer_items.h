@@ -98,7 +98,7 @@ class Items {
       std::rotate(place(to), place(from), place(from + 1));
   }
   /// Moves the items i of [begin, end) with last[i] to the end of that range.
-  void put_last(size_t begin, size_t end, const std::vector<bool>& last) {
+  void move_to_end(size_t begin, size_t end, const std::vector<bool>& last) {
     std::vector<Item*> moved;
     size_t to = begin;
     for (size_t i = begin; i < end; ++i)

@@ -151,7 +151,7 @@ void Overlapper::collect_loops(Instruction& instruction, std::set<LoopId>& loops
   }
 }
 
-void Overlapper::begin_no_bits(View& view) const {
+void Overlapper::clear_partial_begins(View& view) const {
   for (const LoopTerm& term : view.terms)
     if (term.loop == loop_->id &&
         std::abs(term.step * term.stride_bytes) < schedule_.buffers[view.buffer.index()].slot_bytes)
@@ -177,7 +177,7 @@ void Overlapper::write(Items& items, int64_t trips, Instructions& list, Instruct
       if (item.shift != shift) continue;
       to.push_back(item.instruction);
       for_each_view(to.back(), [&](View& view, bool) {
-        if (iteration > 0) begin_no_bits(view);
+        if (iteration > 0) clear_partial_begins(view);
         fix_iteration(view, loop_->id, iteration);
       });
     }
@@ -192,7 +192,7 @@ void Overlapper::write(Items& items, int64_t trips, Instructions& list, Instruct
     Instruction& instruction = item.instruction;
     if (item.shift != 0) {
       for_each_view(instruction, [&](View& view, bool) {
-        if (item.shift > 0) begin_no_bits(view);
+        if (item.shift > 0) clear_partial_begins(view);
         for (LoopTerm& term : view.terms)
           if (term.loop == loop_->id) term.start += term.step * item.shift;
       });
