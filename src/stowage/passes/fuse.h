@@ -49,14 +49,14 @@ struct Unit {
 Dims full_dims(const Unit& unit);
 
 /// Returns the prologue of operand i of a unit's product, as a unit of its own.
-Unit unit_that_makes(const Graph& graph, const Unit& unit, size_t i);
+Unit prologue_unit(const Graph& graph, const Unit& unit, size_t i);
 
 /// True for a product with an addition to a sum: nodes[1] is the addition.
 bool adds_to_sum(const Unit& unit);
 
 /// True for the product of a unit with an epilogue, and for the nodes of prologues; false for the
 /// nodes of the unit's row program.
-bool is_before_rows(const Unit& unit, NodeId node);
+bool is_product_or_prologue(const Unit& unit, NodeId node);
 
 /// The unit that makes a value, and the memory that the value is read from.
 struct ValueUse {

@@ -157,7 +157,7 @@ class Fuser {
   int n_rows_of(const Node& product) const;
   // The product that row unit u may follow as an epilogue: of the unit's shape and row dimensions,
   // read nowhere else, and made after all other operands of the unit. Invalid if there is none.
-  ValueId product_before(int u);
+  ValueId product_for_epilogue(int u);
   // The result of unit u in whose memory the product may lie first; invalid if product and epilogue
   // together would need more memory than one after the other.
   ValueId choose_epilogue_output(int u, ValueId product);
@@ -170,9 +170,9 @@ class Fuser {
   bool has_product(const Unit& u) const;
   // The number of row dimensions of the row program that makes operand i of unit u's product, if
   // that may be a prologue; else none.
-  std::optional<int> rows_that_make(int u, size_t i);
+  std::optional<int> prologue_rows(int u, size_t i);
   // The smallest operand, in elements, that gets a prologue: pieces take memory too.
-  int64_t least_made(size_t i) const;
+  int64_t min_prologue_elems(size_t i) const;
   // True for an op that is cheap enough to be computed several times in a prologue.
   static bool is_little_work(OpKind op);
   // Bytes of the arrays that a prologue `maker` reads and that nothing reads after the product:

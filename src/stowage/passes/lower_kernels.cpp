@@ -171,7 +171,7 @@ Kernel Level::op_kernel(int u) const {
       kernel.inputs.push_back(access(node.operands[i]));
       continue;
     }
-    const Unit maker = unit_that_makes(graph_, un, i);
+    const Unit maker = prologue_unit(graph_, un, i);
     const RowsBuilder builder(graph_, maker, units_, u, un.prologues[i].value);
     std::vector<View> inputs;
     for (ValueId v : builder.loads()) inputs.push_back(access(v));

@@ -205,7 +205,7 @@ bool Level::can_share(int u, ValueId v, ValueId root) const {
   for (NodeId m : un.nodes)
     for (ValueId o : graph_.node(m).operands) {
       if (use(o).root != root) continue;
-      if (use(o).canon != root || is_before_rows(un, m)) return false;
+      if (use(o).canon != root || is_product_or_prologue(un, m)) return false;
       read = true;
     }
   return read;

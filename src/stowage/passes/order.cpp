@@ -93,7 +93,7 @@ std::vector<UnitFacts> collect_facts(const Graph& graph, const Units& units,
     if (!unit.epilogue_output.valid()) continue;
     facts[u].epilogue_output_bytes = bytes[unit.epilogue_output.index()];
     for (NodeId m : unit.nodes) {
-      if (!is_before_rows(unit, m)) continue;
+      if (!is_product_or_prologue(unit, m)) continue;
       for (ValueId v : graph.node(m).operands)
         for (Read& read : facts[u].reads)
           if (read.root == units.uses[v.index()].root) read.may_overwrite = false;
