@@ -36,7 +36,7 @@ std::vector<TileCluster> find_tile_clusters(const Graph& graph, int64_t tile_byt
 bool is_sum_of_rows(const Graph& graph, ValueId v);
 
 /// True if a gather or scatter over an array of that shape takes whole rows, along the first axis.
-bool is_of_rows(const GatherParams& p, const Shape& shape);
+bool takes_whole_rows(const GatherParams& p, const Shape& shape);
 
 /// Returns the first axis that a reduction drops; 0 for any other node.
 int first_reduced_axis(const Node& node);
@@ -49,7 +49,7 @@ int row_axes(const Dims& shape, const Dims& dims);
 bool is_fetch(const Graph& graph, ValueId v);
 
 /// Returns x if v is x, moved off the device and back; else an invalid id.
-ValueId brought_back(const Graph& graph, ValueId v);
+ValueId round_trip_source(const Graph& graph, ValueId v);
 
 /// Returns the source of a value whose elements are all equal: its splat constant, or the scalar of
 /// which it is a broadcast. Returns an invalid id for any other value.

@@ -143,7 +143,7 @@ class Streamer {
 
   // What a member's operand is to it: what it reads moved away and back, where that is at hand.
   ValueId read_by(const Cluster& c, ValueId v) const {
-    const ValueId back = brought_back(from_, v);
+    const ValueId back = round_trip_source(from_, v);
     return back.valid() && (back == c.direct || is_member(c, back) || is_made(c, back)) ? back : v;
   }
 
@@ -154,14 +154,14 @@ class Streamer {
     const auto maker = [&](ValueId v) { return from_.value(v).node; };
     for (NodeId id : c.nodes)
       for (ValueId v : from_.node(id).operands) {
-        const ValueId back = brought_back(from_, v);
+        const ValueId back = round_trip_source(from_, v);
         if (!back.valid() || from_.is_input(back) || members_.contains(maker(back))) continue;
         if (!last.valid() || maker(last) < maker(back)) last = back;
       }
     if (!last.valid()) return last;
     for (NodeId id : c.nodes)
       for (ValueId v : from_.node(id).operands) {
-        const ValueId back = brought_back(from_, v);
+        const ValueId back = round_trip_source(from_, v);
         if (is_member(c, v) || back == last || (back.valid() && is_member(c, back))) continue;
         const ValueId uniform = uniform_source(from_, v);
         const ValueId source = uniform.valid()       ? uniform
