@@ -94,7 +94,7 @@ bool Level::is_whole(ValueId v) const {
   return v == root;
 }
 
-void Level::send_output(ValueId out, const View& view, std::optional<ValueId> before) {
+void Level::request_output(ValueId out, const View& view, std::optional<ValueId> before) {
   const ValueId root = made_root(out);
   if (!is_whole(out) || graph_.is_input(root) || has_destination(root) || use(root).unit < 0 ||
       storage_[root.index()])

@@ -138,7 +138,7 @@ class Level {
 
   /// Makes `view` the destination of an output, if possible. copy_to() copies the output if it is
   /// elsewhere in the end.
-  void send_output(ValueId out, const View& view, std::optional<ValueId> before = std::nullopt);
+  void request_output(ValueId out, const View& view, std::optional<ValueId> before = std::nullopt);
 
   /// Sets the actual windows of the inputs, with the strides given to the constructor.
   void set_inputs(const std::vector<View>& views);
@@ -223,7 +223,7 @@ class Level {
   // if the operand is made only for this scan.
   void plan_over_operands(int u, const Node& node, ScanPlan& plan);
   // True if unit u, the last reader of `root`, may choose the destination of `root`.
-  bool may_be_sent(int u, ValueId root) const;
+  bool may_choose_destination(int u, ValueId root) const;
 
   // True if nothing reads the stack of scanned operand i after this scan, and this scan reads it
   // once.

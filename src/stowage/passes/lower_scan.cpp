@@ -188,8 +188,8 @@ void Level::plan_over_operands(int u, const Node& node, ScanPlan& plan) {
     const bool settled = has_destination(result);
     for (size_t i = first_x; context_.options.reuse && i < node.operands.size(); ++i) {
       const ValueId root = made_root(node.operands[i]);
-      const bool possible =
-          settled ? graph_.is_input(root) || has_destination(root) : may_be_sent(u, root);
+      const bool possible = settled ? graph_.is_input(root) || has_destination(root)
+                                    : may_choose_destination(u, root);
       if (taken[i] || !possible || !scan_can_share(u, result, root)) continue;
       // The body must not put anything else there.
       plan.reusable[i] = false;
@@ -205,7 +205,7 @@ void Level::plan_over_operands(int u, const Node& node, ScanPlan& plan) {
   }
 }
 
-bool Level::may_be_sent(int u, ValueId root) const {
+bool Level::may_choose_destination(int u, ValueId root) const {
   if (graph_.is_input(root) || use(root).unit < 0 || storage_[root.index()] ||
       has_destination(root) || last_use_with_parts(root) != position(u))
     return false;
@@ -464,13 +464,14 @@ void Level::plan_body_outputs(const ScanParams& p, ScanPlan& plan) {
     const ValueId out = body.outputs()[static_cast<size_t>(k)];
     // A ring counts on a reshape being copied at the end.
     if (!ring.invariant && level.use(out).canon == level.made_root(out))
-      level.send_output(out, ring_view_in_loop(ring, p, plan.loop, 1),
-                        ring.depth > 1 ? ValueId()
-                                       : body.inputs()[static_cast<size_t>(p.n_consts + k)]);
+      level.request_output(out, ring_view_in_loop(ring, p, plan.loop, 1),
+                           ring.depth > 1 ? ValueId()
+                                          : body.inputs()[static_cast<size_t>(p.n_consts + k)]);
   }
   for (size_t j = 0; j < p.out_axes.size(); ++j)
-    level.send_output(body.outputs()[static_cast<size_t>(p.n_carries) + j],
-                      slot_view(plan.stacks[j], static_cast<size_t>(p.out_axes[j]), plan.loop, p));
+    level.request_output(
+        body.outputs()[static_cast<size_t>(p.n_carries) + j],
+        slot_view(plan.stacks[j], static_cast<size_t>(p.out_axes[j]), plan.loop, p));
 }
 
 void Level::emit_scan(int u) {
