@@ -263,7 +263,7 @@ using Params =
     std::variant<NoParams, ConstantParams, IotaParams, ShapeParams, DTypeParams, BroadcastParams,
                  AxesParams, SliceParams, PadParams, AxisParams, ArgReduceParams, GatherParams,
                  DotParams, AttentionParams, DevicePutParams, NameParams, ScanParams, CondParams,
-                 WhileParams, CheckpointParams, CustomVjpParams, TopKParams, WindowParams, ConvParams,
-                 CollectiveParams, ReshardParams>;
+                 WhileParams, CheckpointParams, CustomVjpParams, TopKParams, WindowParams,
+                 ConvParams, CollectiveParams, ReshardParams>;
 
 }  // namespace stow::ir

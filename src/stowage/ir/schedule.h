@@ -72,7 +72,7 @@ struct Buffer {
 /// If all outputs together take at most this many bytes, they have memory of their own outside the
 /// arena (Buffer::outside_arena). A program whose results are scalars and donated arguments can
 /// then leave its arena to the next program.
-inline constexpr int64_t kSeparateOutputBytes = 64 << 10;
+inline constexpr int64_t kMaxOutsideArenaBytes = 64 << 10;
 
 /// Adds ((start + step * i) mod modulo) * stride_bytes to the offset of a view, where i is the
 /// iteration of the loop.

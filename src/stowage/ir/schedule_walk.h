@@ -78,7 +78,8 @@ inline bool exchanges_data(const Kernel& kernel) {
 /// The stream that a kernel runs on; `buffers` are those of its schedule.
 inline StreamKind stream_of(const Kernel& kernel, const std::vector<Buffer>& buffers) {
   if (exchanges_data(kernel)) return StreamKind::kCollective;
-  if (kernel.kind != KernelKind::kOp || kernel.op != OpKind::kDevicePut) return StreamKind::kCompute;
+  if (kernel.kind != KernelKind::kOp || kernel.op != OpKind::kDevicePut)
+    return StreamKind::kCompute;
   const auto kind = [&](const View& view) { return buffers[view.buffer.index()].kind; };
   return stream_of(kind(kernel.inputs[0]), kind(kernel.outputs[0]));
 }

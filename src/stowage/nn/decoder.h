@@ -80,8 +80,8 @@ struct DecoderLayer {
   std::optional<Array> b1, b3, b2;       // [f], [f], [d]
   std::optional<Array> q_norm, k_norm;   // [head_dim]
 };
-STOW_TREE(DecoderLayer, wq, wk, wv, wo, w1, w3, w2, norm1, norm2, bq, bk, bv, bo, b1, b3, b2, q_norm,
-          k_norm);
+STOW_TREE(DecoderLayer, wq, wk, wv, wo, w1, w3, w2, norm1, norm2, bq, bk, bv, bo, b1, b3, b2,
+          q_norm, k_norm);
 
 struct Decoder {
   Array embed;        // [V, d]

@@ -28,7 +28,8 @@ STOW_TREE(RotaryTables, cos, sin);
 /// Returns the tables of positions 0 to length - 1, for heads of `head_dim` elements, rounded to
 /// `dtype`.
 /// Source: Su et al. 2021, equation 34, in the rotate-half layout.
-RotaryTables rotary_tables(const RotaryConfig& config, int64_t head_dim, int64_t length, DType dtype);
+RotaryTables rotary_tables(const RotaryConfig& config, int64_t head_dim, int64_t length,
+                           DType dtype);
 /// Returns the tables of given positions, i32 [B, T].
 RotaryTables rotary_tables(const RotaryConfig& config, int64_t head_dim, const Array& positions,
                            DType dtype);

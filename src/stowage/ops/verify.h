@@ -18,7 +18,7 @@ class VerifyError : public TraceError {
 
 /// Checks that each type is the one that the op's rule derives; operands are defined before their
 /// use; values and nodes refer to each other; parameters and nested graphs fit the op; outputs and
-/// regions exist; a region's parent comes before it; all this holds for nested graphs; and these
+/// regions exist; a region's parent comes before it; all this holds for nested graphs, which
 /// are nested at most 64 deep.
 /// Errors: TraceError "[op] …" and, on a second line, the node (a VerifyError). Never aborts.
 void verify(const Graph& graph);

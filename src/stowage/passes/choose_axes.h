@@ -17,10 +17,10 @@ struct AxisChoice {
 };
 
 /// Returns the best choice for node `n` of a level; the node must not hold nested graphs.
-/// Candidates: no axes; the axes of one result or operand; these and, for other letters, axes of
-/// the remaining results and operands. Products prefer the most parts, then the fewest bytes; other
-/// ops the fewest bytes, then the most parts. Ties go to the axes of results, then of operands in
-/// order.
+/// Candidates: no axes; the axes of one result or operand, alone or with axes of the remaining
+/// results and operands for other letters. Products prefer the most parts, then the fewest bytes;
+/// other ops the fewest bytes, then the most parts. Ties go to the axes of results, then of
+/// operands in order.
 AxisChoice choose_axes(const GraphShardings& level, const MeshShape& mesh, size_t n);
 
 }  // namespace stow

@@ -101,8 +101,8 @@ class Fuser {
   // rows with columns.
   bool reads_nothing_large(int u);
   // True for the reduction of a whole large array, such as a norm of weights, made in unit u.
-  // Readers pass over the array again anyway; in one unit, all that is computed from the norm, for
-  // this array and for others, would have to come together.
+  // Its readers pass over the array a second time in any case. In one unit, all that is computed
+  // from the norm, for this array and for others, would have to join the unit.
   bool reads_long_row_value(ValueId v, const Unit& g, int u);
   // True unless the unit has members, other than reductions, with one element for each row.
   bool columns_fit(const Unit& joined) const;

@@ -142,7 +142,7 @@ class Program {
     for (const Buffer& b : buffers)
       if (b.role == BufferRole::kOutput) bytes += b.bytes;
     for (Buffer& b : buffers)
-      b.outside_arena = b.role == BufferRole::kOutput && bytes <= kSeparateOutputBytes;
+      b.outside_arena = b.role == BufferRole::kOutput && bytes <= kMaxOutsideArenaBytes;
   }
 
   Context context_;

@@ -35,7 +35,9 @@ struct GraphShardings {
   /// True for a manual value that no mesh axis may cut.
   bool is_closed(ValueId v) const { return manual[v.index()] && automatic[v.index()] == 0; }
   /// A bit for each mesh axis that may cut the value.
-  uint64_t may_cut(ValueId v) const { return manual[v.index()] ? automatic[v.index()] : ~uint64_t{0}; }
+  uint64_t may_cut(ValueId v) const {
+    return manual[v.index()] ? automatic[v.index()] : ~uint64_t{0};
+  }
 };
 
 /// True for a value that each reader recomputes in its own sharding, since it has no operand or

@@ -15,8 +15,8 @@ namespace stow {
 /// recomputes the work for the second reader. Each use can then go tile by tile (tiles.h), and no
 /// whole array is kept in between; the arrays are moved twice. Bits stay.
 ///
-/// Recomputed work may have such readers too: an update scaled by one norm after another. After
-/// `most_rounds` rounds the rest stays as it is, and `limits` gets a sentence.
+/// Recomputed work may have two readers of this kind again: an update scaled by one norm after
+/// another. After `most_rounds` rounds the rest stays as it is, and `limits` gets a sentence.
 Graph repeat_work(const Graph& graph, std::vector<std::string>& limits, int most_rounds = 8);
 
 }  // namespace stow

@@ -266,8 +266,9 @@ class ResidualLevel {
     // input of the first one.
     const bool boundary = boundary_[v.index()];
     const bool recomputable =
-        !settled && ((answer.mark == Mark::kRecompute && !boundary) ||
-                     (is_cheap(node) && !(boundary && node.region.valid()) && !must_keep_.count(v)));
+        !settled &&
+        ((answer.mark == Mark::kRecompute && !boundary) ||
+         (is_cheap(node) && !(boundary && node.region.valid()) && !must_keep_.count(v)));
     // A value to offload that is off the device already stays there.
     const bool keepable = settled || boundary || answer.mark != Mark::kRecompute;
     edges_.push_back({in(v), out(v), keepable ? bytes : MinCut::kInfinite});
