@@ -7,7 +7,7 @@
 
 #include "stowage/base/scoped_cache.h"
 #include "stowage/passes/beam_order.h"
-#include "stowage/passes/kept_orders.h"
+#include "stowage/passes/order_cache.h"
 
 namespace stow {
 
@@ -37,11 +37,11 @@ std::vector<int64_t> numbers_of(const Graph& graph, const Units& units,
   for (size_t u = 0; u < facts.size(); ++u) {
     const UnitFacts& f = facts[u];
     const auto& operands = units.units[u].operand_units;
-    add(place[u], f.host_bytes, f.write_bytes, f.scratch_bytes, operands.size(), f.reads.size(),
-        f.writes.size());
+    add(place[u], f.epilogue_output_bytes, f.write_bytes, f.scratch_bytes, operands.size(),
+        f.reads.size(), f.writes.size());
     for (int o : operands) add(o);
     for (const Read& read : f.reads) {
-      add(read.covers);
+      add(read.may_overwrite);
       add_value(read.root);
     }
     for (ValueId v : f.writes) add_value(v);
@@ -74,12 +74,12 @@ std::vector<UnitFacts> collect_facts(const Graph& graph, const Units& units,
     const bool in_place = unit.kind == UnitKind::kRows || adds_to_sum(unit);
     for (ValueId root : reads) facts[u].reads.push_back({root, in_place});
     if (!unit.epilogue_output.valid()) continue;
-    facts[u].host_bytes = bytes[unit.epilogue_output.index()];
+    facts[u].epilogue_output_bytes = bytes[unit.epilogue_output.index()];
     for (NodeId m : unit.nodes) {
-      if (!is_before_rows(unit, m)) continue;
+      if (!is_product_or_prologue(unit, m)) continue;
       for (ValueId v : graph.node(m).operands)
         for (Read& read : facts[u].reads)
-          if (read.root == units.uses[v.index()].root) read.covers = false;
+          if (read.root == units.uses[v.index()].root) read.may_overwrite = false;
     }
   }
   return facts;
@@ -183,9 +183,9 @@ std::vector<int> order_units(const Graph& graph, const Units& units,
   return std::move(found.order);
 }
 
-KeptOrders::KeptOrders() { order_cache().begin_scope(); }
-KeptOrders::~KeptOrders() { order_cache().end_scope(); }
-size_t KeptOrders::n_reused() { return order_cache().n_reused(); }
+OrderCacheScope::OrderCacheScope() { order_cache().begin_scope(); }
+OrderCacheScope::~OrderCacheScope() { order_cache().end_scope(); }
+size_t OrderCacheScope::n_reused() { return order_cache().n_reused(); }
 
 int64_t peak_bytes(const Graph& graph, const Units& units, const std::vector<int64_t>& value_bytes,
                    const std::vector<int64_t>& scratch_bytes, const std::vector<int>& order) {

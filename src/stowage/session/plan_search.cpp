@@ -245,7 +245,7 @@ class PlanSearch {
       try_tilings(form.graph, target);
     if (n_found_ == n_found || !options_.update_in_backward || !may_hide(*best_)) return;
     TileOptions tiles = tiles_for(target, options_.tile_bytes);
-    tiles.beside = true;
+    tiles.match_backward_scan = true;
     const Graph best_updates = best_->found.updates;
     try_tiles(best_updates, tiles);
   }
@@ -375,7 +375,7 @@ class PlanSearch {
       OrderedGraph ordered(kept.graph, lowering_);
       if (ordered.least_shortfall(capacities_) > 0) return false;
       Planned planned = plan(std::move(ordered), kMuchFaster * best_->time);
-      planned.plan.analysis.kept_bytes = kept.bytes;
+      planned.plan.analysis.kept_resident_bytes = kept.bytes;
       Scored other = score({updates, std::move(kept.graph), std::move(planned)});
       if (other.shortfall > 0) return false;
       if (!best || is_better(other, *best)) best = std::move(other);

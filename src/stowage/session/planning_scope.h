@@ -2,7 +2,7 @@
 // Not a cache of plans: every plan is the one that would be found alone.
 #pragma once
 
-#include "stowage/passes/kept_orders.h"
+#include "stowage/passes/order_cache.h"
 #include "stowage/plan/packing_cache.h"
 
 namespace stow {
@@ -11,7 +11,7 @@ namespace stow {
 /// remedies of a refusal. It holds up to 128 MB and ends before anything runs.
 class PlanningScope {
  private:
-  const KeptOrders orders_;
+  const OrderCacheScope orders_;
   const PackingCacheScope packings_;
 };
 
