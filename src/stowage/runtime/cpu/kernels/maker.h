@@ -1,12 +1,12 @@
-// Who made the processor, where machines with the same instructions differ in how fast they are.
-// Not which instructions there are: Highway and each kernel's own tests say that.
+// The vendor of the processor, for choices between kernels that differ only in speed.
+// Not the instruction set; Highway and each kernel's own tests detect it.
 #pragma once
 
 namespace stow::cpu {
 
-/// True if AMD made this processor. By its documents and our measurements (docs/benchmarks*.md) its
-/// products of pairs of bf16 are fast and its first cache takes many lines at once; Intel's are not
-/// and does not.
+/// True if AMD made this processor. By AMD's documents and our measurements (docs/benchmarks*.md),
+/// AMD's products of pairs of bf16 (AVX-512-BF16) are fast and its L1 cache fetches many lines at a
+/// time. Intel's products are slow, and its L1 cache fetches few lines at a time.
 inline bool made_by_amd() {
 #if defined(__x86_64__) && defined(__GNUC__)
   static const bool is = __builtin_cpu_is("amd");
