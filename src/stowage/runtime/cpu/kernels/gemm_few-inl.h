@@ -1,6 +1,6 @@
-// Products of a few rows with a large B that is read once, where it lies: its bytes pass in long runs, as
-// the machine's own prefetching likes them. The same sums in the same order as gemm_micro-inl.h.
-// Not for small products, nor for a B that a prologue makes.
+// Products of a few rows of A with a large B, which is read once, in place, in long runs of memory
+// that suit the hardware prefetcher. Sums have the order of gemm_micro-inl.h.
+// Not for small products, nor for a B that a prologue computes.
 #if defined(STOW_KERNELS_GEMM_FEW_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef STOW_KERNELS_GEMM_FEW_INL_H_
 #undef STOW_KERNELS_GEMM_FEW_INL_H_
@@ -24,7 +24,7 @@ HWY_BEFORE_NAMESPACE();
 namespace stow::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-constexpr int64_t kFewRows = 4;
+constexpr int64_t kFewRows = 4;  // most rows of such a product
 
 /// True if one thread's share of `p` is best computed by FewRows: few rows, and a B of at least 128 KiB
 /// whose rows or columns are runs of memory.
@@ -69,11 +69,11 @@ class FewRows {
   static constexpr hn::ScalableTag<float> d{};
   using V = hn::Vec<hn::ScalableTag<float>>;
   static constexpr int64_t kLanes = kLanesOf<float>;
-  static constexpr int64_t kStep = 4;           // rows of B that go by together
-  static constexpr int64_t kMostCols = 4096;    // columns at a time: their sums stay near
+  static constexpr int64_t kStep = 4;           // rows of B that are added to the sums at a time
+  static constexpr int64_t kMostCols = 4096;    // columns at a time, so that sums stay in cache
   static constexpr int64_t kAheadBytes = 512;   // prefetch distance within a column
 
-  // Elements k0 to k0 + kc of the rows of A, as [k][R].
+  // Packs elements [k0, k0 + kc) of the rows of A, as to[k][R].
   void pack_a(int64_t k0, int64_t kc, float* to) {
     int64_t ks[kGemmBlockK];
     for (int64_t k = 0; k < kc; k += kGemmBlockK, to += kGemmBlockK * R) {
@@ -97,7 +97,7 @@ class FewRows {
     }
   }
 
-  // Writes columns [n0, n0 + cols), of which row r's lie at sums + r * stride, into C.
+  // Writes columns [n0, n0 + cols) into C. The sums of row r are at sums + r * stride.
   void write(const float* sums, int64_t stride, int64_t n0, int64_t cols) {
     constexpr int64_t kAtOnce = kCols<float>;
     HWY_ALIGN float piece[R * kAtOnce];
@@ -113,10 +113,10 @@ class FewRows {
       finish_piece(p_, 0, R, n0 + j, n0 + std::min(j + kGemmFinishCols, cols), workspace_);
   }
 
-  // Rows of B are runs of memory: a few rows at a time are added, times their elements of A, to the sums
-  // of many columns.
+  // Computes columns [n0, n1) if rows of B are runs of memory: adds a few rows at a time, times
+  // their elements of A, to the sums of many columns.
   void walk_rows(int64_t n0, int64_t n1) {
-    // The sums of a K block, then those of all so far.
+    // Room for the sums of a K block, then for the sums of all K blocks so far.
     const int64_t room = n_large_ / (2 * R) / kLanes * kLanes;
     const int64_t most = std::min(room, kMostCols);
     const int64_t pieces = (n1 - n0 + most - 1) / most;
@@ -124,7 +124,7 @@ class FewRows {
     float *const block = large_, *const total = large_ + R * room;
     int64_t ks[kGemmBlockK];
     for (int64_t n = n0; n < n1; n += width) {
-      // No piece is narrower than a vector: the last may begin among columns before it.
+      // No piece is narrower than a vector: the last one may overlap the one before.
       const int64_t cols = std::max(std::min(width, n1 - n), kLanes), first = std::min(n, n1 - cols);
       for (int64_t k0 = 0; k0 < p_.k.extent; k0 += kGemmBlockK) {
         const int64_t kc = std::min(kGemmBlockK, p_.k.extent - k0);
@@ -174,7 +174,8 @@ class FewRows {
     }
   }
 
-  // Columns of B are runs of memory: squares of them are turned in registers on their way along k.
+  // Computes columns [n0, n1) if columns of B are runs of memory: square blocks of B are transposed
+  // in registers, one after another along k.
   void walk_columns(int64_t n0, int64_t n1) {
     const int64_t most_k = n_large_ / R / kGemmBlockK * kGemmBlockK;  // k of A in the workspace
     const int64_t most_n = std::min<int64_t>(n_small_ / R / kLanes * kLanes, kGemmFewRowsTileN);
@@ -203,11 +204,12 @@ class FewRows {
     }
   }
 
-  // sums[r][l] (from zero if `begins`) += what kc elements of A and of column l come to.
+  // sums[r][l] += sum over kc elements k of a[r][k] * from[l][k], from zero if `begins`. Prefetches
+  // the columns `next`.
   HWY_NOINLINE void multiply_columns(int64_t kc, const B* const* from, const B* const* next, bool begins,
                                      float* sums, int64_t stride) {
     constexpr int64_t kAhead = kAheadBytes / int64_t{sizeof(B)};
-    // Words of two bf16 are turned at once.
+    // Two bf16 are transposed as one word.
     constexpr bool kPairs = std::is_same_v<B, Bf16>;
     constexpr int64_t kSide = kPairs ? 2 * kLanes : kLanes;
     const float* a = large_;
@@ -260,12 +262,14 @@ class FewRows {
   const void* const a_;
   const B* const b_;
   void *const c_, *const workspace_;
-  float* const large_;  // the room for a packed B,
-  const int64_t n_large_;
-  float* const small_;  // and for a packed A
+  // The parts of the workspace that other products use for a packed B (large_) and a packed A
+  // (small_). walk_rows() keeps sums in large_ and A in small_, walk_columns() the reverse.
+  float* const large_;
+  const int64_t n_large_;  // floats
+  float* const small_;
   const int64_t n_small_;
   PieceOffsets a_piece_;
-  int64_t packed_k_ = -1;  // from which on A lies in large_, or none
+  int64_t packed_k_ = -1;  // first k of the A that is packed in large_; -1: none
   int64_t a_batch_ = 0, b_batch_ = 0, c_batch_ = 0;
   int64_t a_rows_[R], c_rows_[R];
 };
@@ -282,7 +286,7 @@ void run_few_rows(const GemmPlan& p, const void* a, const void* b, void* c, void
   else if (p.m.extent == 3) run(std::integral_constant<int, 3>());
   else run(std::integral_constant<int, 4>());
 }
-/// Computes the tasks of a plan for which takes_few_rows().
+/// Computes tasks [first_task, last_task) of a plan for which takes_few_rows() is true.
 inline void run_few_rows(const GemmPlan& p, const void* a, const void* b, void* c, void* workspace,
                          int64_t first_task, int64_t last_task) {
   if (p.b == DType::kBF16) return run_few_rows<Bf16>(p, a, b, c, workspace, first_task, last_task);

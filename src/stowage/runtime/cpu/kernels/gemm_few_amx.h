@@ -1,6 +1,6 @@
-// Products of a few rows of bf16 with a large operand of bf16 that is read once, where it lies, by tiles
-// (AMX): its bytes pass in long runs. The sums are those of gemm_amx.cpp.
-// Not for other machines: include it only where __x86_64__ and __GNUC__ are defined.
+// Products of a few rows of bf16 with a large operand of bf16, which is read once, in place, in
+// long runs of memory. Computed with tiles (AMX); the bits are those of gemm_amx.cpp. Not for other
+// machines: include it only where __x86_64__ and __GNUC__ are defined.
 #pragma once
 
 #include <algorithm>
@@ -13,8 +13,9 @@
 
 namespace stow::cpu {
 
-/// One thread's share of such a product. The few rows are x, the large operand w: A and B of the plan, or
-/// where few columns meet a large A, B and A.
+/// One thread's share of such a product of x, the few rows, and w, the large operand. x is A and w
+/// is B if C has few rows; if it has few columns, x is B and w is A. In this class, rows are those
+/// of x and columns those of w.
 class FewByTiles {
  public:
   FewByTiles(const GemmPlan& plan, const void* a, const void* b, void* c, void* workspace)
@@ -23,8 +24,8 @@ class FewByTiles {
         x_(static_cast<const uint16_t*>(few_are_rows_ ? a : b)),
         w_(static_cast<const uint16_t*>(few_are_rows_ ? b : a)), c_(c), workspace_(workspace), a_piece_(plan.a_made, false) {}
 
-  /// True if the few rows are few enough, the large operand is large, its rows or columns are runs of memory,
-  /// and the plan has the room.
+  /// True if x has few enough rows, w is large, rows or columns of w are runs of memory, and the
+  /// plan's workspace has the room.
   bool can_run() const {
     constexpr int64_t kLeastElems = 1 << 16, kLeastSide = 64;
     const int64_t n = ws_.extent, k = p_.k.extent;
@@ -65,10 +66,10 @@ class FewByTiles {
   }
 
  private:
-  static constexpr int64_t kFew = amx::kTile;
-  static constexpr int64_t kStepK = 2 * amx::kTile;
-  static constexpr int64_t kFewInVectors = 4;
-  static constexpr int64_t kStepRows = 4;  // rows of w that go by together
+  static constexpr int64_t kFew = amx::kTile;        // most rows of x
+  static constexpr int64_t kStepK = 2 * amx::kTile;  // k of a tile
+  static constexpr int64_t kFewInVectors = 4;        // most rows of x for walk_rows()
+  static constexpr int64_t kStepRows = 4;  // rows of w that are added to the sums at a time
   static constexpr int64_t kSums = 8192;   // sums (rows of x times columns of w) kept in the cache
   static constexpr int64_t kAheadBytes = 1024;  // prefetch distance within a column
 
@@ -76,6 +77,7 @@ class FewByTiles {
   int64_t GemmDim::*w_stride() const { return few_are_rows_ ? &GemmDim::b_stride : &GemmDim::a_stride; }
   bool w_is_by_k() const { return p_.k.count == 1 && p_.k.dims[0].*w_stride() == 1; }
   bool w_is_by_rows() const { return ws_.count == 1 && ws_.dims[0].*w_stride() == 1; }
+  // Words of x, packed as pairs.
   int64_t pairs_words() const {
     return (p_.k.extent + kStepK - 1) / kStepK * amx::kTile * xs_.extent;
   }
@@ -115,7 +117,7 @@ class FewByTiles {
     each_x(k0, kc, [&](int64_t i, int64_t r, uint16_t x) { x_floats_[i * rows + r] = widen(Bf16{x}); });
   }
 
-  // Writes columns [n0, n0 + cols), at most 32, from piece[row][32].
+  // Writes columns [n0, n0 + cols) of C, at most 32, from piece[row][32].
   void write(const float* piece, int64_t n0, int64_t cols) {
     int64_t at[pairs::kCols];
     gemm_offsets(ws_, &GemmDim::c_stride, n0, cols, at);
@@ -127,14 +129,15 @@ class FewByTiles {
     else if (p_.c == DType::kF16) put(F16{});
     else put(float{});
   }
-  // Columns [n0, n1) are final.
+  // Runs the epilogue, if there is one, on columns [n0, n1), which are final.
   void finish(int64_t n0, int64_t n1) {
     if (!p_.finish) return;
     if (few_are_rows_) finish_piece(p_, 0, xs_.extent, n0, n1, workspace_);
     else finish_piece(p_, n0, n1, 0, xs_.extent, workspace_);
   }
 
-  // Columns of w are runs of memory: 16 of them are a tile, with the sums of each in a row of another.
+  // Computes columns [n0, n1) if columns of w are runs of memory: 16 columns are the rows of the
+  // left tile, and the rows of the tile of sums.
   STOW_AMX void walk_columns(int64_t n0, int64_t n1) {
     const auto row_bytes = static_cast<uint16_t>(4 * xs_.extent);
     const amx::Tiles tiles({.out_bytes = row_bytes, .right_bytes = row_bytes});
@@ -158,7 +161,7 @@ class FewByTiles {
     }
   }
 
-  // sums[column][row] of 16 columns.
+  // Computes sums[column][row] of 16 columns from `first` on.
   STOW_AMX void multiply_columns(int64_t first, float* sums) {
     int64_t at[2 * amx::kTile];
     const int64_t known = std::min(2 * amx::kTile, ws_.extent - first);
@@ -199,9 +202,9 @@ class FewByTiles {
     __asm__ volatile("" ::: "memory");
   }
 
-  // Rows of w are runs of memory: a few at a time are added, times their elements of x, to the sums of many
-  // columns, in vectors. As in tiles, the products at even and at odd k of a step have sums of their own, and
-  // subnormal numbers count as zeros.
+  // Computes columns [n0, n1) if rows of w are runs of memory: adds a few rows at a time, times
+  // their elements of x, to the sums of many columns, in vectors. As in tiles, the products at even
+  // and at odd k of a step are summed separately, and subnormal numbers count as zeros.
   template <int R>
   STOW_AMX void walk_rows(int64_t n0, int64_t n1) {
     constexpr int64_t kCols = kSums / R / pairs::kCols * pairs::kCols;
@@ -240,7 +243,7 @@ class FewByTiles {
     for (int64_t k = 0; k < kc; k += kStepRows, x += kStepRows * R) {
       const bool begins = k % kStepK == 0, ends = (k + kStepRows) % kStepK == 0 || k + kStepRows >= kc;
       const uint16_t* rows[kStepRows];
-      // Rows that are missing from the last step count nothing: their elements of x are zeros.
+      // Rows missing from the last step contribute nothing: their elements of x are zeros.
       for (int64_t i = 0; i < kStepRows; ++i) rows[i] = base + ks[std::min(k + i, kc - 1)];
       if (begins && ends) add_rows<R, true, true>(rows, x, cols, even, odd, total);
       else if (begins) add_rows<R, true, false>(rows, x, cols, even, odd, total);
@@ -250,8 +253,8 @@ class FewByTiles {
     _mm_setcsr(before);
   }
 
-  // Adds kStepRows rows to the sums of even and odd k; these begin with zero, and are added to the total at the
-  // end of a step.
+  // Adds kStepRows rows to the sums of even and odd k. These sums start from zero if kBegins; they
+  // are added to the total if kEnds.
   template <int R, bool kBegins, bool kEnds>
   STOW_AMX static void add_rows(const uint16_t* const* rows, const float* x, int64_t cols, float* even, float* odd,
                                 float* total) {

@@ -1,5 +1,5 @@
-// Packing: rows of any strides into panels [k][W], widened to the type of the sums.
-// Not arithmetic: only moves and exact conversions, so it never touches a bit of the result.
+// Packing: copies rows of any strides into panels [k][W], widened to the type of the sums.
+// Not arithmetic: only moves and exact conversions.
 #if defined(STOW_KERNELS_GEMM_PACK_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef STOW_KERNELS_GEMM_PACK_INL_H_
 #undef STOW_KERNELS_GEMM_PACK_INL_H_
@@ -46,7 +46,7 @@ HWY_INLINE void copy_wide(const S* HWY_RESTRICT src, T* HWY_RESTRICT dst) {
   }
 }
 
-// dst[k][0, w) = src[k][0, w): k apart by offsets, columns adjacent; zeros up to W.
+// dst[k][r] = src[ks[k] + r] for r < w; zeros for r in [w, W).
 template <int W, typename T, typename S>
 HWY_INLINE void pack_straight(const S* src, int64_t w, const int64_t* ks, int64_t kc, T* dst) {
   if (w == W) {
@@ -77,7 +77,7 @@ HWY_INLINE void pack_straight(const S* src, int64_t w, const int64_t* ks, int64_
 }
 
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
-// Turns a 4 x 4 block held as rows v0..v3.
+// Transposes the 4 x 4 block of lanes in each 128 bits of rows v0 to v3.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE void turn_4x4(D d, V& v0, V& v1, V& v2, V& v3) {
   const hn::Repartition<double, D> d64;
@@ -91,7 +91,7 @@ HWY_INLINE void turn_4x4(D d, V& v0, V& v1, V& v2, V& v3) {
   v3 = hn::BitCast(d, hn::InterleaveUpper(d64, u01, u23));
 }
 
-// Likewise a 4 x 4 block of blocks of 128 bits.
+// Transposes the 4 x 4 block of 128-bit blocks of rows v0 to v3.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE void turn_blocks(D d, V& v0, V& v1, V& v2, V& v3) {
   const V a = hn::ConcatLowerLower(d, v2, v0), b = hn::ConcatLowerLower(d, v3, v1);
@@ -102,8 +102,8 @@ HWY_INLINE void turn_blocks(D d, V& v0, V& v1, V& v2, V& v3) {
   v3 = hn::OddEvenBlocks(f, hn::SwapAdjacentBlocks(e));
 }
 
-// Turns a square block of kLanes rows held in v: first inside 128-bit blocks, then the blocks
-// themselves.
+// Transposes the square block whose rows are the kLanes vectors of v: first inside 128-bit blocks,
+// then the blocks themselves.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE void turn_square(D d, V* HWY_RESTRICT v) {
   constexpr int kLanes = static_cast<int>(hn::MaxLanes(D()));
@@ -123,8 +123,8 @@ HWY_INLINE void turn_square(D d, V* HWY_RESTRICT v) {
   }
 }
 
-// Turns 12 rows of 16 lanes into 16 rows of 12: v[3 * i + j] then holds elements [16 * j, 16 * j +
-// 16) of the four rows from 4 * i on, 12 each.
+// Transposes 12 rows of 16 lanes into 16 rows of 12, one after another without gaps: v[3 * i + j]
+// then holds elements [16 * j, 16 * j + 16) of the 48 elements of rows [4 * i, 4 * i + 4).
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE void turn_12x16(D d, V* HWY_RESTRICT v) {
   HWY_UNROLL(4) for (int g = 0; g < 12; g += 4) {
@@ -138,9 +138,9 @@ HWY_INLINE void turn_12x16(D d, V* HWY_RESTRICT v) {
   HWY_UNROLL(12) for (int i = 0; i < 12; ++i) v[i] = turned[i];
 }
 
-// kLanes adjacent elements from each of R <= kLanes rows, into dst[k][0, R), W apart. Except in the
-// last k, more than R columns are written; where they do not belong to the row they belong to the
-// next k, which is written after.
+// Transposes kLanes adjacent elements, from rows[r] + at on, of R <= kLanes rows into dst[k * W +
+// r]. A k whose vector is longer than R also writes elements of the next k, which are written
+// afterwards; the very last k of a panel (`last`) does not.
 template <int R, int W, typename S>
 HWY_INLINE void pack_square(const S* const* rows, int64_t at, bool last, float* dst) {
   const hn::ScalableTag<float> d;
@@ -163,7 +163,7 @@ HWY_INLINE void pack_square(const S* const* rows, int64_t at, bool last, float* 
   else hn::BlendedStore(v[kLanes - 1], hn::FirstN(d, R), d, end);
 }
 
-// Likewise the last n < kLanes elements of each row.
+// As pack_square() for the last n < kLanes elements of each row.
 template <int R, int W>
 HWY_INLINE void pack_rest(const float* const* rows, int64_t at, int64_t n, float* dst) {
   const hn::ScalableTag<float> d;
@@ -179,8 +179,8 @@ HWY_INLINE void pack_rest(const float* const* rows, int64_t at, int64_t n, float
 }
 #endif
 
-// dst[k][0, w) from w rows at any offsets; fast where k advances by single steps. What stands up to
-// W is finite if the rows are.
+// Packs w <= W rows at any offsets into dst[k][W]; fast where k are adjacent in memory. Elements of
+// dst beyond w are finite if the rows are.
 template <int W, typename T, typename S>
 HWY_INLINE void pack_turned(const S* src, const int64_t* rows, int64_t w, const int64_t* ks,
                             int64_t kc, T* dst) {
@@ -188,7 +188,7 @@ HWY_INLINE void pack_turned(const S* src, const int64_t* rows, int64_t w, const 
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
   if constexpr (std::is_same_v<T, float>) {
     constexpr int kLanes = static_cast<int>(hn::MaxLanes(hn::ScalableTag<float>()));
-    if (w >= 4 || w == W) {  // rows that are missing repeat the last; what they give is not used
+    if (w >= 4 || w == W) {  // missing rows repeat the last one; their results are not used
       const S* at[W];
       for (int r = 0; r < W; ++r) at[r] = src + rows[std::min<int64_t>(r, w - 1)];
       constexpr int R = W < kLanes ? W : kLanes;
@@ -219,8 +219,8 @@ HWY_INLINE void pack_turned(const S* src, const int64_t* rows, int64_t w, const 
   }
 }
 
-/// Packs n rows, at `src + rows[i]`, of kc elements, at `+ ks[k]`, into panels of W rows:
-/// dst[panel][k][W]; what stands for rows missing from the last panel is finite if the others are.
+/// Packs n rows of kc elements, src[rows[i] + ks[k]], into panels of W rows, dst[panel][k][W]. The
+/// rows that are missing from the last panel are finite if the others are.
 template <int W, typename T, typename S>
 HWY_NOINLINE void pack_panels(const S* src, const int64_t* rows, int64_t n, const int64_t* ks,
                               int64_t kc, T* dst) {
@@ -239,8 +239,8 @@ HWY_NOINLINE void pack_panels(const S* src, const int64_t* rows, int64_t n, cons
   }
 }
 
-/// pack_panels for an operand of dtype t at `base` + `offset` elements. Integers are widened with
-/// their sign, or lose what T has no room for.
+/// As pack_panels() for an operand of dtype t that begins `offset` elements after `base`. Integers
+/// are widened with their sign, or wrap if T is narrower.
 template <int W, typename T>
 void pack(DType t, const void* base, int64_t offset, const int64_t* rows, int64_t n,
           const int64_t* ks, int64_t kc, T* dst) {

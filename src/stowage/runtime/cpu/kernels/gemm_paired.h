@@ -1,5 +1,5 @@
-// One thread's share of a product of two operands packed as pairs of bf16, around a kernel that
-// multiplies panels of them. Not for other machines; see pairs.h.
+// One thread's share of a product of two operands packed as pairs of bf16: the loops around a
+// kernel that multiplies panels of pairs. Not for other machines; see pairs.h.
 #pragma once
 
 #include <algorithm>
@@ -16,27 +16,27 @@ namespace stow::cpu::pairs {
 
 inline constexpr int64_t kCols = kGemmColUnit;  // columns of a kernel's piece of C
 
-/// A panel of A times one of B into a piece of C.
+/// Arguments of a kernel that multiplies a panel of A by a panel of B into a piece of C.
 struct PieceArgs {
-  int64_t pairs;
-  const uint32_t *a, *b;  // panels; or of A rows where they lie,
-  ptrdiff_t a_stride;     // words from one row to the next; 0: a panel
+  int64_t pairs;          // depth, in pairs of k
+  const uint32_t *a, *b;  // panels; `a` may be rows of A in place
+  ptrdiff_t a_stride;     // of rows in place: words from one row to the next; 0: a panel
   void* out;
   ptrdiff_t out_stride;
-  const float* prev;  // earlier sums, or what the product is added to; may be out, or null
+  const float* prev;  // addend: the sums of earlier k, or C; may be out, or null
   ptrdiff_t prev_stride;
   int64_t cols;
   GemmFetch fetch;
-  const void* far;       // prev, or else out, where that is not near: to fetch at the beginning
+  const void* far;       // prev, or out if prev is in cache or null: prefetched at the beginning
   ptrdiff_t far_stride;  // in bytes
-  bool onto;   // prev is no part of the product
-  bool whole;  // prev may be read for kRows and kCols, however many are wanted
+  bool onto;   // prev is added to the finished product; false: the sums begin with prev
+  bool whole;  // all kRows x kCols elements of prev are readable, even if fewer are used
   const int8_t *a_marks, *b_marks;   // marks of the panels' rows, if their packing makes marks
   bool swapped;                      // A and B are exchanged
 };
-inline constexpr int64_t kFetchEvery = 4;  // pairs to a line fetched ahead
+inline constexpr int64_t kFetchEvery = 4;  // pairs for each line that is prefetched
 
-// As put_piece, where rows of C are adjacent and columns are not: a column at a time.
+// As put_piece() if rows of C are adjacent and columns are not: writes a column at a time.
 template <typename C>
 STOW_BF16 void put_turned(const float* piece, C* c, int64_t rows, const int64_t* col_offsets,
                           int64_t cols, bool add) {
@@ -74,7 +74,8 @@ STOW_BF16 void put_turned(const float* piece, C* c, int64_t rows, const int64_t*
   }
 }
 
-// A finished piece [rows, kCols] rounded into C; with `add`, added to it after rounding.
+// Writes a finished piece [rows, kCols], rounded, into C; if `add`, adds the rounded piece to C.
+// `c` is the base of the offsets.
 template <typename C>
 STOW_BF16 void put_piece(const float* piece, C* c, const int64_t* row_offsets, int64_t rows,
                    const int64_t* col_offsets, int64_t cols, bool add) {
@@ -97,7 +98,8 @@ STOW_BF16 void put_piece(const float* piece, C* c, const int64_t* row_offsets, i
   }
 }
 
-// A finished row of kCols, onto `prev` (or null), into f32 or rounded into bf16.
+// Writes a finished row of kCols sums to `to` as f32, or rounded to bf16; adds prev first if it is
+// not null.
 template <typename Out>
 STOW_BF16 inline void write_row(const float* row, const float* prev, Out* to, int64_t cols) {
   const __mmask16 masks[2] = {first16(cols), first16(cols - kLanes)};
@@ -113,17 +115,23 @@ STOW_BF16 inline void write_row(const float* row, const float* prev, Out* to, in
   }
 }
 
-/// A tile of C at a time. Packed are up to the plan's depth of k, as K blocks one after the other;
-/// a panel of B then goes through its K blocks with the sums of a block of rows kept near, so that
-/// C is written once.
+/// Computes a tile of C at a time. Up to the plan's depth of k is packed at a time, as K blocks one
+/// after another. A panel of B then goes through its K blocks while the sums of a block of rows
+/// stay in cache, so that C is written once.
 ///
-/// The kernel has kRows, of its pieces; kPairUnit, of which the pairs of a K block are a multiple;
-/// Element, of the operands; kParts, that each is packed as; kFetches, lines fetched for 4 pairs;
-/// pack_left and pack_right, as PairPacking; and multiply<Out>(rows, PieceArgs&), into f32 or
-/// rounded into bf16, which may use up args.fetch. Where kMarks, packing also writes a mark of each
-/// row, and all of a depth is one K block. Where kReadsRows, it also takes rows of A as they lie.
-/// With kBeside, it packs panels of B beside its products, and writes pieces of C later, at
-/// flush() at the latest.
+/// `Kernel` has these members:
+///   kRows          rows of its pieces; pieces have kCols columns
+///   kPairUnit      the pairs of a K block are a multiple of it
+///   Element        type of the operands' elements
+///   kParts         number of bf16 as which each element is packed
+///   kFetches       lines prefetched for each kFetchEvery pairs
+///   pack_left, pack_right   as in PairPacking
+///   multiply<Out>(rows, PieceArgs&)   multiplies panels into f32, or rounded into bf16; it may
+///                  advance args.fetch
+///   kMarks         packing also writes a mark of each row (triples.h), and a depth is one K block
+///   kReadsRows     multiply() also takes rows of A in place
+///   kBeside        packs panels of B during its products, and writes pieces of C later, at flush()
+///                  at the latest
 template <typename Kernel>
 class PairedThread {
   static constexpr int64_t kRows = Kernel::kRows, kParts = Kernel::kParts;
@@ -184,7 +192,7 @@ class PairedThread {
             pack_left(a_ + a_batch_, a_rows_, rows, a_ks_ + k, kc, to);
           to += pairs_in(kc) * round_up(rows) * kParts;
         }
-        // The next block of A, of these k or the next.
+        // The next block of A: the next rows at these k, or the first rows at the next k.
         const bool turn = m + p_.block_m >= m1;
         const int64_t next_m = turn ? m0 : m + p_.block_m, next_k = turn ? k0_ + p_.depth : k0_;
         const int64_t next_rows = std::min(p_.block_m, m1 - next_m);
@@ -197,9 +205,9 @@ class PairedThread {
     }
   }
 
-  // may_read_a() is true if rows of A may be read where they are, over these k: their pairs lie
-  // side by side, and few columns would not repay packing them. are_read() is true if `rows` rows
-  // are read so: whole panels, evenly spaced.
+  // may_read_a() is true if rows of A may be read in place for the k that are packed: their k are
+  // adjacent, and there are too few columns to repay packing. are_read() is true if the current
+  // `rows` rows can be: they are whole panels and evenly spaced.
   bool may_read_a(int64_t cols) const {
     return Kernel::kReadsRows && !p_.a_made.is && cols <= kFewCols &&
            depth_ % (2 * Kernel::kPairUnit) == 0 && is_run(a_ks_, depth_);
@@ -209,11 +217,12 @@ class PairedThread {
     return rows % kRows == 0 && stride > 0 && stride % 2 == 0 && evenly_spaced(a_rows_, rows);
   }
 
+  // Pairs of a K block of k elements, padded to kPairUnit.
   static int64_t pairs_in(int64_t k) {
     constexpr int64_t kUnit = 2 * Kernel::kPairUnit;
     return (k + kUnit - 1) / kUnit * Kernel::kPairUnit;
   }
-  // Lines that a product of the K block at k fetches.
+  // Lines that a product of the K block at k prefetches.
   int64_t lines_at(int64_t k) const {
     return pairs_in(std::min(kGemmBlockK, depth_ - k)) / kFetchEvery * Kernel::kFetches;
   }
@@ -226,7 +235,7 @@ class PairedThread {
     else
       kernel_.pack_left(src, rows, n, ks, kc, to);
   }
-  // The panels from column j of the tile on.
+  // Packs n columns of B from column j of the tile on.
   void pack_right(const Element* src, int64_t j, const int64_t* cols, int64_t n, const int64_t* ks,
                   int64_t kc, uint32_t* to) {
     if constexpr (Kernel::kMarks)
@@ -248,15 +257,16 @@ class PairedThread {
     if (large_ && k < p_.k.extent) of.start(made, first, n, k, std::min(p_.depth, p_.k.extent - k));
   }
 
-  // A piece of an operand with a prologue.
+  // Runs the prologue of an operand for a piece, as fill_piece().
   const Element* words_of(const GemmPlan::Made& of, int64_t first, int64_t n, int64_t k,
                           int64_t kc) {
     return static_cast<const Element*>(fill_piece(of, first, n, k, kc, b_pack_));
   }
 
-  // A block of A times a tile of B, whose panels the first block packs, each right before its use.
+  // Multiplies a block of A by a tile of B. The first block packs each panel of B right before its
+  // use.
   void block(int64_t m, int64_t n0, int64_t rows, int64_t cols, bool first, float* sums) {
-    int64_t finished = 0;  // columns that the epilogue has had
+    int64_t finished = 0;  // columns for which the epilogue has run
     const int64_t b_panel = pairs_in(depth_) * kCols * kParts;
     b_ahead_.stop();
     for (int64_t j = 0; j < cols; j += kCols) {
@@ -269,7 +279,7 @@ class PairedThread {
                      kc, b + k / 2 * kCols * kParts);
         }
         ahead(b_ahead_, p_.b_made, n0 + j + kCols, std::min(kCols, cols - j - kCols), k0_);
-      } else if (first && few_rows_) {  // no time to fetch between panels: all are packed in one go
+      } else if (first && few_rows_) {  // products are too short to prefetch in: packs all panels
         if (j == 0) pack_right(b_ + b_batch_, 0, b_cols_, cols, b_ks_, depth_, b_pack_);
       } else if (first) {
         int64_t next = j + kCols;  // to fetch
@@ -307,7 +317,8 @@ class PairedThread {
     if constexpr (Kernel::kBeside) kernel_.flush();
   }
 
-  // A panel of A times one of B, K block k of those packed, on its way into C.
+  // Multiplies a panel of A (rows [i, i + h) of the block) by a panel of B (columns [j, j + w) of
+  // the tile) for the packed K block at k. The sums go to a buffer or, with the last k, to C.
   void piece(int64_t k, const uint32_t* a, const uint32_t* b, int64_t i, int64_t h, int64_t j,
              int64_t w, float* sums) {
     const int64_t pairs = pairs_in(std::min(kGemmBlockK, depth_ - k));
@@ -369,7 +380,7 @@ class PairedThread {
       put_piece(out, static_cast<F16*>(c_) + c_batch_, c_rows_ + i, h, c_cols_ + j, w, add);
   }
 
-  // A piece of C at any strides.
+  // Copies h rows and w columns of C, at any strides, to `to`.
   void take(const float* c, int64_t i, int64_t h, int64_t j, int64_t w, float* to) const {
     for (int64_t r = 0; r < h; ++r)
       for (int64_t x = 0; x < w; ++x) to[r * kCols + x] = c[c_rows_[i + r] + c_cols_[j + x]];
@@ -381,8 +392,8 @@ class PairedThread {
     return true;
   }
 
-  static constexpr int64_t kFewCols = 768;
-  static constexpr int64_t kLarge = 1 << 18;  // elements of an operand that is read ahead
+  static constexpr int64_t kFewCols = 768;    // most columns for which A is read in place
+  static constexpr int64_t kLarge = 1 << 18;  // least elements of an operand to prefetch it
 
   const GemmPlan& p_;
   Kernel kernel_;
@@ -393,7 +404,7 @@ class PairedThread {
   bool few_rows_, large_, last_k_ = false, reads_a_ = false;
   GemmAhead a_ahead_, b_ahead_;
   PieceOffsets a_piece_, b_piece_;
-  int64_t k0_ = 0, depth_ = 0;  // the k that are packed
+  int64_t k0_ = 0, depth_ = 0;  // the k that are packed: [k0_, k0_ + depth_)
   int64_t a_batch_ = 0, b_batch_ = 0, c_batch_ = 0;
   int64_t a_ks_[kGemmPairedWhole], b_ks_[kGemmPairedWhole];
   int64_t a_rows_[kGemmMaxBlockM], c_rows_[kGemmMaxBlockM];
@@ -401,7 +412,7 @@ class PairedThread {
   int8_t a_marks_[Kernel::kMarks ? kGemmMaxBlockM : 1],
       b_marks_[Kernel::kMarks ? kGemmMaxTileN : 1];
   alignas(64) float taken_[Kernel::kBeside ? kRows * kCols
-                                           : 1];  // takes the place of kept_ if kBeside
+                                           : 1];  // used instead of kept_ if kBeside
   bool c_rows_even_[kGemmMaxBlockM / kRows], c_cols_run_[kGemmMaxTileN / kCols];
 };
 

@@ -11,8 +11,8 @@
 namespace stow::cpu {
 
 /// Constructed before a parallel region and destroyed after it. Each thread of the region calls
-/// enter() first and leave() last. For the sanitizer, the work before the region then happens before
-/// the threads' work, and that happens before the work after the region.
+/// enter() first and leave() last. For the sanitizer, the work before the region then happens
+/// before the threads' work, and that happens before the work after the region.
 class TeamEdge {
  public:
   TeamEdge(const TeamEdge&) = delete;

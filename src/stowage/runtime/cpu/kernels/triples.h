@@ -1,10 +1,11 @@
-// f32 as three bf16 each, for the instructions that multiply tiles of bf16 (AMX): how operands are
-// split and packed, and the register kernel. Whether this machine has them is told by
-// gemm_thread.h. Not for other machines: include it only where __x86_64__ and __GNUC__ are defined.
+// Each f32 as three bf16, for the instructions that multiply tiles of bf16 (AMX): splits and packs
+// operands, and multiplies panels of them. Not for other machines: include it only where __x86_64__
+// and __GNUC__ are defined, and call it only if can_multiply_tiles() (gemm_thread.h).
 //
-// x = x0 + x1 + x2, each the bf16 nearest to what is left of x (ties away from zero); exact, as 3 x
-// 8 bits are those of an f32. Of the nine products of two such sums, the six kept are all but those
-// below 2^-25 of the whole, less than what rounding a product of f32 loses.
+// x = x0 + x1 + x2, where each part is the bf16 nearest to the rest of x (ties away from zero). The
+// sum is exact: three parts of 8 bits hold the 24 bits of an f32. A product of two numbers is nine
+// products of parts. Six are computed; the other three are below 2^-25 of the whole, less than the
+// rounding error of a product of f32.
 #pragma once
 
 #include <bit>
@@ -21,25 +22,27 @@ using amx::kSide;
 using amx::kTile;
 using pairs::first16;
 
-inline constexpr int64_t kParts = 3;
+inline constexpr int64_t kParts = 3;                            // bf16 of each number
 inline constexpr int64_t kTileWords = kTile * kTile;            // pairs of a tile
 inline constexpr int64_t kStepWords = 2 * kParts * kTileWords;  // words to a panel's next 16 pairs
 
-// A panel is [step of 16 pairs][part][first and last 16 rows][tile]; a tile is 16 rows of 16 pairs
-// for the left operand, 16 pairs of 16 columns each for the right one. The pair's earlier k is its
-// low half.
+// A panel is [step of 16 pairs][part][first and last 16 rows][tile]. A tile is [16 rows][16 pairs]
+// for the left operand and [16 pairs][16 columns] for the right one. The earlier k of a pair is the
+// low half of its word.
 
 /// Scaling of a row of a panel (of the right operand: a column) before it is split. The row is
 /// multiplied by 2^mark if all of it is so small that parts and products would be lost as subnormal
 /// numbers. The mark is kExact if the row has an infinity, which has no parts, or numbers so large
-/// that products of parts might overflow where products of the numbers do not. Then the parts only
-/// add up to the row, and its products are made one by one.
+/// that products of parts might overflow where products of the numbers do not. undo_marks() then
+/// adds up the parts of the row again and multiplies its elements one by one.
 using Mark = int8_t;
 inline constexpr Mark kExact = -128;
 
-inline constexpr int kSmall = -40, kSmallBecomes = -17, kLarge = 63;  // exponents
+// Exponents: rows whose largest magnitude is below 2^kSmall are scaled to 2^kSmallBecomes; rows
+// whose largest magnitude is at least 2^kLarge are kExact.
+inline constexpr int kSmall = -40, kSmallBecomes = -17, kLarge = 63;
 
-/// The mark of a row with this largest magnitude (as bits of an f32). A row with a NaN needs none.
+/// Returns the mark of a row whose largest magnitude has these bits as an f32; 0 for a NaN.
 inline Mark mark_of(uint32_t largest) {
   constexpr uint32_t kInfinity = 0x7f800000;
   if (largest > kInfinity) return 0;
@@ -50,7 +53,7 @@ inline Mark mark_of(uint32_t largest) {
 // True if any of 16 rows, given the bits of its largest magnitude, has a mark or a NaN.
 STOW_BF16 inline bool has_marks(__m512i largest) {
   constexpr int kLeast = (kSmall + 127) << 23, kMost = (kLarge + 127) << 23;  // as bits
-  // One less than zero's bits are the most there are.
+  // A row of zeros has no mark: the bits of 0 less 1 wrap to the largest number.
   return (_mm512_cmplt_epu32_mask(_mm512_sub_epi32(largest, _mm512_set1_epi32(1)),
                                   _mm512_set1_epi32(kLeast - 1)) |
           _mm512_cmpge_epu32_mask(largest, _mm512_set1_epi32(kMost))) != 0;
@@ -60,14 +63,15 @@ inline float factor_of(Mark mark, bool undo = false) {
   return mark == kExact ? 1.0f : std::ldexp(1.0f, undo ? -mark : mark);
 }
 
-// How rows with marks are split: their factor, and what is added before parts are cut off: half of
-// what is cut, or nothing beside an infinity, where that might round up to another.
+// Splitting of rows with marks: their factor, and the addend that makes the truncation to a part
+// round to nearest. The addend is 0 in rows marked kExact, where rounding up might give an
+// infinity.
 struct Care {
   __m512 factor;
   __m512i half;
 };
 
-// The parts of 16 numbers, each in the high half of a word.
+// Splits 16 numbers into parts[0..3), each in the high half of a word. `care` is used if kCareful.
 template <bool kCareful>
 STOW_BF16 inline void split(__m512 x, const Care& care, __m512i* parts) {
   const __m512i half = kCareful ? care.half : _mm512_set1_epi32(0x8000),
@@ -85,7 +89,7 @@ STOW_BF16 inline void split(__m512 x, const Care& care, __m512i* parts) {
   parts[2] = _mm512_castps_si512(_mm512_sub_ps(rest, _mm512_castsi512_ps(parts[1])));
 }
 
-// Two parts, in high halves, as a pair.
+// Returns words whose low half is the high half of `first` and whose high half is that of `second`.
 STOW_BF16 inline __m512i pair_of(__m512i first, __m512i second) {
   return _mm512_mask_blend_epi16(0xaaaaaaaa, _mm512_srli_epi32(first, 16), second);
 }
@@ -99,24 +103,25 @@ STOW_BF16 inline __m512i adjacent_pairs(__m512i first, __m512i last) {
   return _mm512_permutex2var_epi16(first, highs, last);
 }
 
-// The larger magnitude, lane by lane: NaN where both are.
+// Returns the larger magnitude, lane by lane; NaN only if both are NaN.
 STOW_BF16 inline __m512 larger(__m512 x, __m512 y) {
   constexpr int kPositiveLargerMagnitude = 0b1011;
   return _mm512_range_ps(x, y, kPositiveLargerMagnitude);
 }
 
-inline constexpr int64_t kVectors = 4;  // vectors of a tile that are packed at a time
+inline constexpr int64_t kVectors = 4;  // vectors of each tile that one step packs
 
-// 16 rows (zeros beyond n) of up to 32 k from ks[0] on, whose k or whose rows are adjacent, into
-// tiles 2 kTileWords apart; part `part` of that work: the first two turn rows and k, where that
-// must be, the others pack kVectors of each tile. Where those hold rows, `care` and largest[r] are
-// of row r; else care[0] and largest[0] of all.
+// Packs 16 rows (zeros beyond n) of kc <= 32 k from ks[0] on into one tile for each part, 2 *
+// kTileWords apart. The k (kAlongK) or the rows are adjacent in memory. Each call does one part of
+// the work: `part` 0 and 1 transpose half of the k each into `turned`, if the layout requires it;
+// each later one packs kVectors vectors of each tile. If vectors hold rows (kRowsOfPairs), care[r]
+// and largest[r] belong to row r; else care[0] and largest[0] have a lane for each row.
 template <bool kAlongK, bool kRowsOfPairs, bool kCareful>
 STOW_BF16 inline void pack_tiles(const float* src, const int64_t* rows, int64_t n,
                                  const int64_t* ks, int64_t kc, const Care* care, __m512* largest,
                                  int64_t part, __m512i (&turned)[2][kTile], uint32_t* dst) {
   const __mmask16 k_masks[2] = {first16(kc), first16(kc - kTile)}, row_mask = first16(n);
-  // Half h of row r, or k of 2 kTile.
+  // Half h of the k of row r; and all rows at one k.
   const auto half_of_row = [&](int64_t r, int64_t h) STOW_BF16 {
     return r < n ? _mm512_maskz_loadu_ps(k_masks[h], src + rows[r] + ks[0] + h * kTile)
                  : _mm512_setzero_ps();
@@ -158,8 +163,9 @@ STOW_BF16 inline void pack_tiles(const float* src, const int64_t* rows, int64_t 
   if constexpr (!kCareful && !kRowsOfPairs) largest[0] = larger(largest[0], of_all);
 }
 
-// As pack_tiles of 32 adjacent columns, but a few pairs of k: the two lines of a k belong together
-// in memory, and many k apart by a power of two drive each other out of caches.
+// As pack_tiles() for 32 adjacent columns of the right operand, but packs kVectors / 2 pairs of k
+// of both tiles. The two cache lines of a k are then read together; many k that are a power of two
+// apart would evict each other from the caches.
 STOW_BF16 inline void pack_wide(const float* src, const int64_t* ks, int64_t kc, int64_t first_pair,
                                 __m512* const (&largest)[2], uint32_t* dst) {
   __m512 most[2] = {*largest[0], *largest[1]};
@@ -180,8 +186,10 @@ STOW_BF16 inline void pack_wide(const float* src, const int64_t* ks, int64_t kc,
   *largest[0] = most[0], *largest[1] = most[1];
 }
 
-/// Packs panels of n rows of kc elements, at most 256: at once, or one panel, at most 32 rows, unit
-/// by unit beside products of others. Rows beyond n and k beyond kc are zeros. Writes 32 marks.
+/// Packs panels of kSide rows of kc <= 256 elements: pack() packs any number of rows at once;
+/// start() and step() pack one panel, at most 32 rows, a little at each step, between the
+/// instructions of a product of other panels. Row r at k is src[rows[r] + ks[k]]; rows beyond n and
+/// k beyond kc are zeros. Writes 32 marks for each panel.
 template <bool kRowsOfPairs>
 class PanelPacker {
  public:
@@ -204,7 +212,7 @@ class PanelPacker {
     packed_ = 0, units_ = 2 * ((kc + kSide - 1) / kSide);
   }
   bool is_done() const { return packed_ == units_; }
-  /// A little of it.
+  /// Does a small part of the work that start() defined.
   STOW_BF16 void step() {
     if (wide_) {
       Half& half = halves_[0];
@@ -225,6 +233,7 @@ class PanelPacker {
     if (packed_ == units_)
       for (Half& half : halves_) finish(half);
   }
+  /// Does all steps that are left.
   STOW_BF16 void run() {
     while (!is_done()) step();
   }
@@ -243,14 +252,14 @@ class PanelPacker {
     const float* src;
     const int64_t *rows, *ks;
     int64_t n;
-    bool along_k;  // else rows are adjacent
+    bool along_k;  // true: adjacent k; false: adjacent rows
     Mark* marks;
     uint32_t* dst;
     __m512 largest[kTile];
   };
 
   static constexpr int64_t kPartsEnd = 2 + kTile / kVectors;
-  // Returns the first part to do: the one after the turning if rows and k need no turning.
+  // Returns the first `part` of pack_tiles() that is needed: 2 if nothing has to be transposed.
   static int64_t first_part(const Half& half) { return half.along_k != kRowsOfPairs ? 0 : 2; }
 
   template <bool kCareful>
@@ -265,7 +274,7 @@ class PanelPacker {
                                                 half.largest, part, turned_, to);
   }
 
-  // Marks, and the rows once more where there are any.
+  // Writes the marks of 16 rows. If a row has one, packs the 16 rows again, scaled.
   STOW_BF16 void finish(Half& half) {
     __m512i of_rows[kTile];
     for (int64_t i = 0; i < (kRowsOfPairs ? kTile : 1); ++i)
@@ -294,7 +303,7 @@ class PanelPacker {
         pack_part<true>(half, step, part, care);
   }
 
-  // Rows at any strides, copied next to each other.
+  // Copies the rows of a half, which have any strides, to a block with adjacent k.
   void gather(int64_t h) {
     Half& half = halves_[h];
     for (int64_t k = 0; k < kc_; ++k) block_ks_[k] = k;
@@ -306,8 +315,9 @@ class PanelPacker {
     half.src = blocks_[h], half.rows = block_rows_[h], half.ks = block_ks_;
   }
 
-  bool wide_ = false;
-  // Units are half the rows by 32 k, or where wide all by 16; part_ is of the next.
+  bool wide_ = false;  // the panel is packed by pack_wide()
+  // A unit is 16 of the rows by 32 k, or, if wide_, all rows by 16 k. part_ is the next part of the
+  // unit that is packed.
   int64_t kc_ = 0, packed_ = 0, units_ = 0, part_ = 0;
   __m512i turned_[2][kTile];
   Half halves_[2];
@@ -315,7 +325,7 @@ class PanelPacker {
   int64_t block_rows_[2][kTile], block_ks_[kMost];
 };
 
-/// Panels of both operands.
+/// Packs panels of both operands. `rows` of pack_right() are columns of the right operand.
 class PanelPacking {
  public:
   void pack_left(const float* src, const int64_t* rows, int64_t n, const int64_t* ks, int64_t kc,
@@ -332,10 +342,10 @@ class PanelPacking {
   PanelPacker<false> right_;
 };
 
-/// out[32][32] = a b, of `steps` steps of panels. The six products of a step in their order, which
-/// is that of the exchanged operands where `kSwapped`. `beside()` is called six times a step: what
-/// it does waits for none of these products, nor they for it, if it is some 64 instructions at
-/// most.
+/// out[32][32] = a * b, for panels of `steps` steps. A step sums the six products of parts in the
+/// order that gemm.h states; kSwapped: in that order for exchanged operands. Calls beside() six
+/// times a step, between independent products. The call costs no time if it takes at most some 64
+/// instructions.
 template <bool kSwapped, typename Beside>
 STOW_AMX inline void multiply(int64_t steps, const uint32_t* a, const uint32_t* b, float* out,
                               const Beside& beside) {
@@ -368,8 +378,8 @@ STOW_AMX inline void multiply(int64_t steps, const uint32_t* a, const uint32_t* 
     take_first(0), add();
     take_second(0), add();
     take_second(2), add();
-    // Processors of this kind lose 250 ns at a store of a tile with 140 products or more since the
-    // last.
+    // Processors with AMX lose 250 ns at a store of a tile that follows 140 products or more
+    // without a store.
     if (i % 4 == 3 && i + 1 < steps) _tile_stored(0, out, 4 * kSide);
   }
   _tile_stored(0, out, 4 * kSide);
@@ -388,8 +398,8 @@ inline bool any_exact(const Mark* marks) {
   return std::find(marks, marks + kSide, kExact) != marks + kSide;
 }
 
-// Element (row, k) of a panel of the left operand, or (column, k) of the right one, put together
-// again.
+// Returns element (row, k) of a panel of the left operand, or (column, k) of the right one: the sum
+// of its parts.
 template <bool kRowsOfPairs>
 float whole(const uint32_t* panel, int64_t row, int64_t k) {
   const int64_t pair = k / 2 % kTile, in_tile = row % kTile;
@@ -401,7 +411,7 @@ float whole(const uint32_t* panel, int64_t row, int64_t k) {
   return sum;
 }
 
-// Products of a row or a column that has to be exact: fma in order of k.
+// Computes piece[r][c] again by fma in order of k, for the rows and columns that are marked kExact.
 STOW_BF16 inline void make_exact(int64_t steps, const uint32_t* a, const uint32_t* b,
                                  const Mark* a_marks, const Mark* b_marks, float* piece) {
   constexpr int64_t kLanes = pairs::kLanes;
@@ -435,8 +445,8 @@ STOW_BF16 inline void undo_any_marks(int64_t steps, const uint32_t* a, const uin
   }
 }
 
-/// Makes of piece[32][32], which multiply() made of these panels, the product of what they were
-/// packed from: at most 256 k.
+/// Corrects piece[32][32], which multiply() computed from these panels (at most 256 k), for the
+/// marks of their rows and columns: undoes the scaling, and computes kExact products one by one.
 inline void undo_marks(int64_t steps, const uint32_t* a, const uint32_t* b, const Mark* a_marks,
                        const Mark* b_marks, float* piece) {
   if (any_mark(a_marks) || any_mark(b_marks)) [[unlikely]]
