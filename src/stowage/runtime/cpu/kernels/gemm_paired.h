@@ -29,7 +29,7 @@ struct PieceArgs {
   GemmFetch fetch;
   const void* far;       // prev, or out if prev is in cache or null: prefetched at the beginning
   ptrdiff_t far_stride;  // in bytes
-  bool onto;   // prev is added to the finished product; false: the sums begin with prev
+  bool onto;   // prev is C, added to the finished product; false: earlier sums, to be continued
   bool whole;  // all kRows x kCols elements of prev are readable, even if fewer are used
   const int8_t *a_marks, *b_marks;   // marks of the panels' rows, if their packing makes marks
   bool swapped;                      // A and B are exchanged

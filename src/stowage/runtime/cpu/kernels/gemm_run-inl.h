@@ -1,5 +1,5 @@
-// The loops of a product around the micro-kernel: tiles, packing, partial sums, the way into C.
-// Not the plan (gemm_plan.h) and not the threads (gemm.cpp): this is one thread's share.
+// One thread's share of a product: the loops around the micro-kernel over tiles, packing, partial
+// sums and stores to C. Not the plan (gemm_plan.h) and not the threads (gemm.cpp).
 #if defined(STOW_KERNELS_GEMM_RUN_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef STOW_KERNELS_GEMM_RUN_INL_H_
 #undef STOW_KERNELS_GEMM_RUN_INL_H_
@@ -26,8 +26,8 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 static_assert(kGemmRowUnit % kRows == 0 && kGemmColUnit % kCols<float> == 0);
 
-// A finished (or partial) piece of C in registers' reach, [rows, kCols<T>], into C. With `add`, the
-// value is rounded to C's dtype, then added. `run`: columns are adjacent.
+// Writes a piece of sums, tile[rows][kCols<T>], to C, rounded to its dtype. If `add`, adds the
+// rounded piece to C. `run`: the columns of C are adjacent.
 template <typename T, typename C>
 HWY_NOINLINE void put(const T* tile, C* c, const int64_t* row_offsets, int64_t rows,
                       const int64_t* col_offsets, int64_t cols, bool run, bool add) {
@@ -63,6 +63,7 @@ HWY_NOINLINE void put(const T* tile, C* c, const int64_t* row_offsets, int64_t r
   }
 }
 
+// As above for a C of dtype t that begins `offset` elements after c.
 template <typename T>
 void put(DType t, const T* tile, void* c, int64_t offset, const int64_t* row_offsets, int64_t rows,
          const int64_t* col_offsets, int64_t cols, bool run, bool add) {
@@ -81,7 +82,8 @@ void put(DType t, const T* tile, void* c, int64_t offset, const int64_t* row_off
   into(T{});
 }
 
-/// One thread's share of a product: a tile of C at a time, K blocks inside.
+/// One thread's share of a product. It computes a tile of C at a time, and in it K block after K
+/// block. T is the type of the sums.
 template <typename T>
 class GemmThread {
  public:
@@ -134,7 +136,7 @@ class GemmThread {
   }
 
  private:
-  // Products [first, last) of a batch, as many at a time as there are lanes.
+  // Computes products [first, last) of a batch, one in each lane of a vector.
   void lanes(int64_t first, int64_t last) {
     constexpr int64_t kLanes = kLanesOf<T>;
     const int64_t m = p_.m.extent, n = p_.n.extent, k = p_.k.extent;
@@ -173,7 +175,7 @@ class GemmThread {
     }
   }
 
-  // Products of two long vectors each.
+  // Computes products [first, last) of a batch, each the dot product of two long vectors.
   void long_dots(int64_t first, int64_t last) {
     const int64_t k = p_.k.extent, blocks = k / kGemmBlockK;
     for (int64_t at = first; at < last; ++at) {
@@ -198,7 +200,8 @@ class GemmThread {
     }
   }
 
-  // Does for the next product of a batch what was done for the one before, at other addresses.
+  // Computes the next product of a batch by the micro-kernel calls of the one before, with the
+  // addresses moved.
   void repeat() {
     const int64_t k = p_.k.extent, cols = p_.n.extent;
     if (!a_in_place_) pack<kRows>(p_.a, a_, a_batch_, a_rows_, p_.m.extent, a_ks_, k, a_pack_);
@@ -258,7 +261,7 @@ class GemmThread {
                       a_piece_.ks, kc, a_pack_);
         else if (!a_in_place_)
           pack<kRows>(p_.a, a_, a_batch_, a_rows_, rows, a_ks_, kc, a_pack_);
-        // The next block of A, of these k or the next.
+        // The next block of A: the next rows at these k, or the first rows at the next k.
         const bool turn = m + block_m >= m1;
         const int64_t next_m = turn ? m0 : m + block_m, next_k = turn ? k0 + kGemmBlockK : k0;
         const int64_t next_rows = std::min(block_m, m1 - next_m);
@@ -271,7 +274,8 @@ class GemmThread {
     }
   }
 
-  // The operands of a product of a batch that is short and comes next, of those before `end`.
+  // Starts to prefetch the operands of product `batch` of a batch of small products; none from
+  // `end` on.
   void fetch_product(int64_t batch, int64_t end) {
     a_ahead_.stop();
     b_ahead_.stop();
@@ -298,11 +302,12 @@ class GemmThread {
       of.start(made, first, n, k, std::min(kGemmBlockK, p_.k.extent - k));
   }
 
+  // True if A is small enough to stay in cache.
   bool is_a_near() const { return p_.m.extent * p_.k.extent <= kNearA; }
-  // True if rows of A are read where they are, provided that they are evenly spaced: a short walk
-  // over B does not repay packing them. Rows of an A that is far are read a few at a time: they are
-  // fetched, and too many would drive each other out of caches, as do the rows of a micro-kernel a
-  // page or more apart if the first cache has too few ways.
+  // True if rows of A are read in place if they are evenly spaced: `cols` columns are too few to
+  // repay packing. An A that is not in cache is read a few rows at a time, since prefetched rows
+  // would evict each other. It is packed if its rows are a multiple of a page apart and the L1
+  // cache has fewer ways than a micro-kernel has rows.
   bool may_read_a(int64_t cols) const {
     if (p_.a_made.is || b_turned_ || !a_ks_run_ || dtype_bytes(p_.a) != sizeof(T)) return false;
     if (is_a_near()) return cols <= kFewCols;
@@ -310,8 +315,9 @@ class GemmThread {
     return cols <= kFewColsOfFar && step != 0 && (step % kPage != 0 || kRows <= first_cache_ways());
   }
 
-  // Decides if panels of B are read where they are: as rows of whole vectors of the right type, if
-  // all of it is small or needed once; or as columns of them, for few rows.
+  // Decides if panels of B are read in place. Rows of B that are whole vectors of type T are, if
+  // the K block is small or used once. Columns of B that are runs of memory are, and transposed in
+  // registers (b_turned_), if there are few rows.
   void place_b(int64_t kc, int64_t rows) {
     b_stride_ = kc > 1 ? b_ks_[1] - b_ks_[0] : 0;
     b_even_ = !p_.b_made.is && dtype_bytes(p_.b) == sizeof(T) && b_ks_even_;
@@ -325,7 +331,7 @@ class GemmThread {
     static_assert(kCols<T> <= kGemmColUnit);
     if (b_turned_) return;
     if (p_.b_made.is) {
-      // A piece is of several panels, where vectors are short: its rows would be too short as well.
+      // With short vectors, a prologue's piece is several panels: rows of one would be too short.
       if (j % kGemmColUnit != 0) return;
       const int64_t n = std::min(kGemmColUnit, cols - j);
       const void* const piece = fill_piece(p_.b_made, n0 + j, n, k0, kc, workspace_);
@@ -336,25 +342,25 @@ class GemmThread {
       pack_part(kc, j, cols, 0, kc);
     }
   }
-  // Packs the steps [from, to) of k of a panel of B.
+  // Packs k in [from, to) of the panel of B at column j.
   void pack_part(int64_t kc, int64_t j, int64_t cols, int64_t from, int64_t to) {
     pack<kCols<T>>(p_.b, b_, b_batch_, b_cols_ + j, std::min<int64_t>(kCols<T>, cols - j),
                    b_ks_ + from, to - from, b_pack_ + j * kc + from * kCols<T>);
   }
 
-  // True if n panels of B from column j on are rows of whole adjacent vectors.
+  // True if the n panels of B from column j on are complete and their columns adjacent.
   bool whole_panels(int64_t j, int64_t cols, int64_t n) const {
     return j + n * kCols<T> <= cols && is_run(b_cols_ + j, n * kCols<T>);
   }
 
-  // A block of A times a tile of B.
+  // A block of A and a tile of B: rows [m0, m0 + rows), columns [n0, n0 + cols), k [k0, k0 + kc).
   struct Block {
     int64_t m0, n0, k0, kc, rows, cols;
-    bool first;  // the tile of B is yet to be packed
+    bool first;  // the first block of the tile: B has to be packed
   };
 
-  // The inner loop runs over the smaller operand. A large tile of B is packed a panel at a time,
-  // shortly before its first use or by it.
+  // Multiplies a block of A by a tile of B. The inner loop runs over the smaller operand. A large
+  // tile of B is packed a panel at a time, shortly before its first product or by that product.
   void block(const Block& x, T* sums) {
     const bool finishes = p_.finish && last_k_;
     a_from_ = 0;
@@ -367,14 +373,14 @@ class GemmThread {
     }
     if (!batch_ahead_) b_ahead_.stop();
     const int64_t n_products = (x.rows + kRows - 1) / kRows;  // products with a panel of B
-    // The next block of A is fetched late: the tile of B that passes by would drive it out.
+    // The next block of A is prefetched late: earlier, the reads of B would evict it.
     const int64_t a_panel = std::max<int64_t>(x.kc / kFetchEvery * n_products, 1);
     a_from_ = x.cols - (a_ahead_.left() / a_panel + 2) * kCols<T>;
-    // A panel that is not packed in passing is packed a few k after each product of the one before,
-    // whose arithmetic does not wait for what is moved.
+    // A panel that its first product does not pack is packed a few k at a time between the products
+    // of the panel before, whose arithmetic does not wait for these moves.
     const int64_t few = ((x.kc + n_products - 1) / n_products + kFewK - 1) / kFewK * kFewK;
     bool packed = false;
-    int64_t finished = 0;  // columns that the epilogue has had
+    int64_t finished = 0;  // columns for which the epilogue has run
     for (int64_t j = 0, w = 0; j < x.cols; j += w) {
       const bool packs = x.first && packs_in_passing(j, x.rows);
       if (x.first && !packs && !packed) pack_b(x.n0, x.k0, x.kc, j, x.cols);
@@ -404,15 +410,16 @@ class GemmThread {
     }
   }
 
-  // True if the first product with a panel of B packs it. The panel has rows of whole vectors of
-  // the right type.
+  // True if the first product with the panel of B at column j packs it. The panel then has rows of
+  // whole vectors of type T.
   bool packs_in_passing(int64_t j, int64_t rows) const {
     return !b_in_place_ && !a_in_place_ && b_even_ && b_cols_run_[j / kCols<T>] && rows >= kRows &&
            j + kCols<T> <= n_.count;
   }
 
-  // One panel of A times one of B (or some that lie in a row), on its way into C; packs that of B
-  // in passing if asked. Returns the columns done, the same for every i.
+  // Multiplies the panel of A at row i by the panel of B at column j (or several adjacent panels)
+  // into sums or C. `packs`: packs the panel of B at the same time. Returns the number of columns
+  // done, the same for every i.
   HWY_INLINE int64_t piece(int64_t kc, int64_t i, int64_t rows, int64_t j, int64_t cols, T* sums,
                            bool packs) {
     const int64_t h = std::min<int64_t>(kRows, rows - i);
@@ -472,12 +479,13 @@ class GemmThread {
     return w;
   }
 
-  // One panel of A times a vector of columns of B as they lie. Returns the columns done.
+  // Multiplies the panel of A at row i by a vector's number of columns of B, read in place. Returns
+  // the number of columns done.
   HWY_INLINE int64_t turned_piece(int64_t kc, int64_t i, int64_t rows, int64_t j, int64_t cols, float* sums) {
     constexpr int64_t kLanes = kLanesOf<float>;
     repeats_ = false;
     const int64_t w = std::min(kLanes, cols - j);
-    const bool turn = j + w == cols;  // to the first columns, the next k
+    const bool turn = j + w == cols;  // next come the first columns at the next k
     const float* const base = static_cast<const float*>(b_) + b_batch_ + b_ks_[0];
     const float *from[kLanes], *ahead[kLanes];
     for (int64_t r = 0; r < kLanes; ++r) {
@@ -491,8 +499,8 @@ class GemmThread {
     return w;
   }
 
-  // Has rows [i, i + h) and columns [j, j + w) of a tile multiplied to where they go: among the sums, in
-  // C, or on their way there.
+  // Calls multiply(out, out_stride, prev, prev_stride) for rows [i, i + h) and columns [j, j + w)
+  // of a tile, with `out` in the partial sums, in C, or in a buffer that is then written to C.
   template <typename Multiply>
   HWY_INLINE void into_c(int64_t i, int64_t h, int64_t j, int64_t w, T* sums, Multiply multiply) {
     if (p_.partial_sums && !last_k_) {
@@ -518,11 +526,12 @@ class GemmThread {
   // True if C itself holds the sums between K blocks, or is the addend of the only K block.
   bool made_in_c() const { return c_is_sum_ && !p_.partial_sums; }
 
-  // A range whose offsets are at hand; in a batch of small products it stays the same.
+  // The range whose offsets are computed; for a batch of small products it stays the same.
   struct Range {
     int64_t first = -1, count = 0;
     friend bool operator==(const Range&, const Range&) = default;
   };
+  // Sets `range` to `to`. Returns true if they differed.
   static bool changed(Range& range, Range to) {
     if (range == to) return false;
     range = to;
@@ -535,39 +544,41 @@ class GemmThread {
     return true;
   }
 
-  static constexpr int64_t kFewK = 16;  // steps of k packed at once between products
+  static constexpr int64_t kFewK = 16;  // unit of the k packed between two products
 
-  static constexpr int64_t kSmallB = 16384;  // elements of B that stay near while A goes by
+  static constexpr int64_t kSmallB = 16384;  // most elements of B that stay in cache during a block
 
-  static constexpr bool kTurns = kHasSimd && std::is_same_v<T, float>;
+  static constexpr bool kTurns = kHasSimd && std::is_same_v<T, float>;  // micro_turned() exists
 
-  static constexpr int64_t kLarge = 1 << 17;  // elements of an operand that is read ahead
-  static constexpr int64_t kLeastAhead = 1 << 16;  // multiply-adds to fetch the next product by
+  static constexpr int64_t kLarge = 1 << 17;  // least elements of an operand to prefetch it
+  static constexpr int64_t kLeastAhead = 1 << 16;  // least multiply-adds to prefetch the next one
 
-  static constexpr int64_t kFewCols = 256;  // on a walk over which A is used too little to pack it
-  static constexpr int64_t kNearA = 1 << 20;      // elements of A for which that holds
-  static constexpr int64_t kFewColsOfFar = 64;    // likewise of a larger one,
-  static constexpr int64_t kFarRows = 2 * kRows;  // read so many rows at a time
-  static constexpr int64_t kPage = 4096;
-  static constexpr int kMaxCalls = 64;
+  static constexpr int64_t kFewCols = 256;        // most columns for which A is not packed
+  static constexpr int64_t kNearA = 1 << 20;      // most elements of an A that stays in cache
+  static constexpr int64_t kFewColsOfFar = 64;    // kFewCols for a larger A,
+  static constexpr int64_t kFarRows = 2 * kRows;  // of which so many rows are read at a time
+  static constexpr int64_t kPage = 4096;          // bytes
+  static constexpr int kMaxCalls = 64;            // most micro-kernel calls that repeat() repeats
 
-  static constexpr int64_t kLaneWork = 1024;  // multiply-adds of a product that takes a lane
-  static constexpr int64_t kLongDot = 4096;   // K of which enough blocks are lanes
-  static constexpr int64_t kNone = 0;
+  static constexpr int64_t kLaneWork = 1024;  // most multiply-adds of a product in a lane
+  static constexpr int64_t kLongDot = 4096;   // least K of a dot product with K blocks in lanes
+  static constexpr int64_t kNone = 0;         // an offset of zero
 
   const GemmPlan& p_;
   const void *a_, *b_;
   void *c_, *workspace_;
   T *b_pack_, *a_pack_, *sums_;
+  // C has elements of the size of sums; an operand is large enough to prefetch; the current K block
+  // is the first; it is the last.
   bool c_is_sum_, large_, first_k_ = false, last_k_ = false;
-  bool batch_ahead_;  // products are small, and each a task: the next one is fetched
-  bool takes_lanes_;  // they are smaller still
-  bool is_long_dot_;  // two vectors of many K blocks
-  bool repeats_;      // they are few calls each, the same for all: those of the first are kept
+  bool batch_ahead_;  // a batch of small products, a task each: the next one is prefetched
+  bool takes_lanes_;  // a batch of very small products, computed in a lane each
+  bool is_long_dot_;  // the product is a dot product of many K blocks
+  bool repeats_;      // a batch of products of a few equal calls: those of the first are recorded
   bool a_in_place_ = false, b_in_place_ = false, b_even_ = false;
-  // B lies beyond the second cache; well beyond, where to turn it more than once is soonest.
+  // B exceeds the L2 cache; it exceeds it by far, so that transposing it more than once is fastest.
   bool b_out_ = false, b_far_ = false;
-  bool b_turned_ = false;  // columns of B are read where they are, and turned
+  bool b_turned_ = false;  // columns of B are read in place and transposed in registers
   bool a_ks_run_ = false, b_ks_run_ = false, b_ks_even_ = false, a_rows_even_ = false;
   struct Call {
     MicroFn<T> run;
@@ -575,14 +586,14 @@ class GemmThread {
     int64_t lines;  // cache lines that it prefetches
     bool b_in_place;
   };
-  Call calls_[kMaxCalls];
+  Call calls_[kMaxCalls];  // recorded for repeat()
   int n_calls_ = 0;
   struct {
     int64_t a, b, c;
-  } at_{};  // the product at which they are
+  } at_{};  // offsets of the product whose addresses calls_ have
   GemmAhead a_ahead_, b_ahead_;
   PieceOffsets a_piece_, b_piece_;
-  int64_t a_from_ = 0;  // the column of a tile from which on A is fetched ahead
+  int64_t a_from_ = 0;  // first column of a tile during whose products the next A is prefetched
   ptrdiff_t b_stride_ = 0;
   Range m_, n_, k_;
   int64_t a_batch_ = 0, b_batch_ = 0, c_batch_ = 0;

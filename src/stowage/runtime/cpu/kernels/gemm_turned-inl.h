@@ -1,6 +1,6 @@
-// The micro-kernel for few rows of C whose columns of B run along k: squares of B are turned in registers
-// on their way and packed nowhere. The same sums in the same order as gemm_micro-inl.h.
-// Not a driver: it knows no strides.
+// The micro-kernel for few rows of C and columns of B that are runs of memory: it transposes square
+// blocks of B in registers and packs nothing. Sums have the order of gemm_micro-inl.h.
+// Not a driver: gemm_run-inl.h finds the columns.
 #if defined(STOW_KERNELS_GEMM_TURNED_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef STOW_KERNELS_GEMM_TURNED_INL_H_
 #undef STOW_KERNELS_GEMM_TURNED_INL_H_
@@ -26,8 +26,8 @@ namespace hn = hwy::HWY_NAMESPACE;
 struct TurnedArgs {
   int64_t kc;                 // depth
   const float* a;             // a panel [kc, kRows]
-  const float* const* b;      // kLanes columns, each of kc adjacent k; those that are missing repeat another
-  const float* const* ahead;  // as many, to be read next
+  const float* const* b;      // kLanes columns of kc adjacent k; missing columns repeat the last
+  const float* const* ahead;  // kLanes columns to prefetch
   float* out;                 // [R, cols]
   ptrdiff_t out_stride;
   const float* prev;          // addend of the sums, [R, cols]; may be out, or null
@@ -37,8 +37,8 @@ struct TurnedArgs {
 using TurnedFn = void (*)(const TurnedArgs&);
 
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
-/// out[r][j] = sum over k of a[k][r] * b[j][k], plus prev[r][j] if given: one accumulator an element, from
-/// zero, fma over k in order.
+/// out[r][j] = sum over k of a[k][r] * b[j][k], plus prev[r][j] if prev is not null, for R rows:
+/// one accumulator for each element, from zero, fma over k in order.
 template <int R>
 HWY_NOINLINE void micro_turned(const TurnedArgs& args) {
   const hn::ScalableTag<float> d;
@@ -52,7 +52,7 @@ HWY_NOINLINE void micro_turned(const TurnedArgs& args) {
     V square[kLanes];
     HWY_UNROLL(16) for (int j = 0; j < kLanes; ++j) {
       square[j] = hn::LoadU(d, args.b[j] + k);
-      // Columns a power of two apart share one set of the first cache: into the second.
+      // Into L2: columns that are a power of two apart share a set of the L1 cache.
       __builtin_prefetch(args.ahead[j] + k, 0, 2);
     }
     turn_square(d, square);
@@ -84,7 +84,7 @@ template <typename T>
 constexpr auto kTurned = turned_table(std::make_integer_sequence<int, kRows>());
 #else
 template <typename T>
-constexpr std::array<TurnedFn, kRows> kTurned = {};  // no such kernels
+constexpr std::array<TurnedFn, kRows> kTurned = {};  // there are none without vectors
 #endif
 
 }  // namespace stow::cpu::HWY_NAMESPACE
