@@ -1,6 +1,6 @@
-// Attention backward on pairs of bf16, around a kernel that multiplies panels of them: the blocks
-// and the order of attention_backward.cpp, with P and dS rounded to bf16, or split, for their
-// products. Not for other machines; see pairs.h.
+// The backward pass of attention on pairs of bf16: the loops around a kernel that multiplies panels
+// of pairs. Blocks and order are those of attention_backward.cpp, with P and dS rounded to bf16, or
+// split, for their products. Not for other machines; see pairs.h.
 #pragma once
 
 #include <algorithm>
@@ -11,10 +11,10 @@
 
 namespace stow::cpu::pairs {
 
-// One task. A block of queries meets a block of keys a tile of kRows queries and kTileCols keys at a
-// time. P and dS stand as pairs of queries, [pairs, kTileCols keys], the right operand for dv^T and
-// dk^T [dims, kTileCols keys]; dS also as pairs of keys, [queries, pairs], the left operand for dq.
-// `Kernel` as in attention_pairs.h.
+// One task. S and dP of a block of queries and a block of keys are computed in tiles of kRows
+// queries and kTileCols keys. P and dS are packed as pairs of queries, [pairs, kTileCols keys], the
+// right operands of dv^T and dk^T [dims, kTileCols keys]. dS is also packed as pairs of keys,
+// [queries, pairs], the left operand of dq. `Kernel` is explained in attention_pairs.h.
 template <typename Kernel>
 struct BackwardBuffersOf : AttentionBackwardPairs {
   BackwardBuffersOf(const AttentionSpec& s, const AttentionBackwardPlan& p, Carver& from)
@@ -91,8 +91,8 @@ class BackwardPaired
                                                            first_row_, n_rows_);
   }
 
-  // The packed queries and the packed keys: adds to dk and dv, and to dq [rows, dq_stride_] if
-  // given.
+  // Adds the share of the packed block of queries and the packed block of keys to dk and dv, if
+  // `for_keys`, and to dq [rows, dq_stride_], if not null.
   void meet(bool for_keys, float* dq) {
     Tile before{}, now{};
     for (now.key = 0; now.key < n_keys_; now.key += kTileCols) {
@@ -161,9 +161,10 @@ class BackwardPaired
   }
 
  private:
-  // A tile of S and dP: the n queries from `row` on, and kTileCols keys from `key` on, which no
-  // rows but [from, to) see. S and dP lie in one of two places (`turn`), and so do P and dS of a
-  // panel of keys (`panel`), as one tile is differentiated beside products of another.
+  // A tile of S and dP: the n queries from `row` on, and the panel of kTileCols keys from `key` on,
+  // which only rows [from, to) see. `turn` and `panel` select one of two buffers for S and dP of
+  // the tile, and for P and dS of the panel, since one tile is differentiated during products of
+  // another.
   struct Tile {
     int64_t key, from, to, row, n, turn, panel;
   };
@@ -195,7 +196,7 @@ class BackwardPaired
     ahead_.fetch(2 * dim_pairs_);
   }
 
-  // Adds what the tile's keys get of all queries.
+  // Adds the share of all rows [t.from, t.to) to dv and dk of the tile's panel of keys.
   void add_keys(const Tile& t) {
     const int64_t row_pairs = padded(n_rows_), depth = padded(t.to) - t.from / 2;
     const int64_t b = t.from / 2 * kTileCols * kParts;
@@ -211,7 +212,8 @@ class BackwardPaired
     }
   }
 
-  // P = exp(S - lse), dS = P (dP - delta) of a tile, which is differentiated two rows at a time.
+  // begin() makes `t` the tile that differentiate() works on: P = exp(S - lse), dS = P (dP -
+  // delta). finish() does the rows that are left.
   void begin(const Tile& t) { at_ = t, next_row_ = 0; }
   void finish(const Tile& t) {
     if (t.n == 0) return;
@@ -219,7 +221,8 @@ class BackwardPaired
     for (uint32_t* panel : {p(t), ds(t)})
       Kernel::clear_pairs(panel, t.row / 2 + pairs_of(t.n), t.row / 2 + padded(t.n));
   }
-  // Zeros stand for what is not seen, and for the last row's missing partner.
+  // Computes and packs P and dS of the next two rows of the tile. Keys that a row does not see, and
+  // the row missing after an odd last one, get zeros.
   STOW_BF16 void differentiate() {
     const __m512 c = _mm512_set1_ps(s_.scale * kLog2E);
     const int64_t i = at_.row, n = at_.n, r = next_row_;
@@ -251,7 +254,7 @@ class BackwardPaired
     }
   }
 
-  // Zeros for dS of rows [i, i + n) and kTileCols keys.
+  // Sets dS of rows [i, i + n) and kTileCols keys from `key` on to zeros.
   STOW_BF16 void clear_rows(int64_t i, int64_t n, int64_t key) {
     const typename Kernel::Parts zero = Kernel::split(_mm512_setzero_ps());
     for (int64_t r = i; r < i + n; ++r) Kernel::put_row(buf_.ds_rows, r, key, zero, zero);
@@ -267,7 +270,7 @@ class BackwardPaired
 
   Kernel kernel_;
   int64_t dim_pairs_, dim_words_;
-  int64_t sums_;  // rows of the sums of dk and dv
+  int64_t sums_;  // rows of the sums of dk and dv: head_dim, padded
   const float* delta_ = nullptr;  // delta of the packed queries
   Tile at_{};                     // the tile that is differentiated
   int64_t next_row_ = 0;

@@ -1,5 +1,6 @@
-// Attention forward for a handful of queries, as in decoding: a walk along rows of k and v.
-// Not for training: there the panels of attention_forward.cpp use each key many times.
+// The forward pass of attention for at most kFewColumns queries, as in decoding: one pass over rows
+// of k and v, without packing. Not for training: the panels of attention_forward.cpp use each key
+// many times.
 #if defined(STOW_KERNELS_ATTENTION_FEW_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef STOW_KERNELS_ATTENTION_FEW_INL_H_
 #undef STOW_KERNELS_ATTENTION_FEW_INL_H_
@@ -26,7 +27,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 // Eight lanes on every target, so that sums across lanes have one order.
 using D8 = hn::FixedTag<float, kFewLanes>;
 
-// scores[c * kKeyBlock + j] = q[c] . rows[j] for C queries; depth is a multiple of 8.
+// scores[c * kKeyBlock + j] = q[c] . rows[j] for C queries and n rows; depth is a multiple of 8.
 template <int C, typename S>
 HWY_NOINLINE void few_scores(const float* HWY_RESTRICT q, const S* HWY_RESTRICT rows,
                              int64_t stride, int64_t n, int64_t depth, float* HWY_RESTRICT scores) {
@@ -85,6 +86,7 @@ HWY_NOINLINE void few_outputs(const float* HWY_RESTRICT p, const S* HWY_RESTRICT
   while (i < depth) chunk(std::integral_constant<int, 1>());
 }
 
+// One forward task of few queries.
 class FewQueriesTask {
  public:
   FewQueriesTask(const AttentionForwardArgs& args, void* workspace, int64_t task)
@@ -104,7 +106,7 @@ class FewQueriesTask {
   int64_t position(int64_t c) const { return c / a_.plan.group; }
   int64_t q_head(int64_t c) const { return kv_head_ * a_.plan.group + c % a_.plan.group; }
 
-  // C >= cols_; the queries in between are zeros.
+  // Runs the task with C >= cols_ queries, of which the additional ones are zeros.
   template <int C>
   void run_as() {
     KeyRange any{0, 0};
@@ -121,7 +123,7 @@ class FewQueriesTask {
       for (int64_t i = 0; i < depth_; ++i) buf_.q[c * depth_ + i] *= s_.scale;
     }
     attend<C>(any);
-    // A zero for what is not seen may have met a number that is not finite.
+    // The probability 0 of a hidden key may have been multiplied by a number that is not finite.
     if (s_.intervals && !all_finite(buf_.o, cols_ * depth_)) {
       careful_ = true;
       attend<C>(any);
@@ -171,8 +173,8 @@ class FewQueriesTask {
                        [&](const KeyRange& r) { return r.first <= first && last <= r.last; });
   }
 
-  // One step over keys [first, last) of a block. A score has the lane of its key's place in the
-  // block.
+  // Adds the share of keys [first, last) of a block to the outputs. A score lies in the lane of its
+  // key's index in the block, so that the order of sums does not depend on `first`.
   template <int C>
   void keys(int64_t first, int64_t last) {
     const int64_t lane = first % kFewLanes, n = last - first;
@@ -208,8 +210,8 @@ class FewQueriesTask {
     }
   }
 
-  // Scores of one query over n keys from first_key on to exp(score - max), zeros for those that it
-  // does not see.
+  // One step of the online softmax of query c: replaces its scores over n keys from first_key on by
+  // exp(score - max), zero for keys that it does not see, and updates its max, sum and output.
   void softmax_step(int64_t c, int64_t n, int64_t first_key) {
     const D8 d;
     using V = hn::Vec<D8>;
@@ -246,8 +248,8 @@ class FewQueriesTask {
     return source;
   }
 
-  // Calls use(rows, stride) with n rows of k or v: where they are, or, if their dims are not whole
-  // adjacent vectors, copied out and padded with zeros.
+  // Calls use(rows, stride) with n rows of k or v: in place, or copied and padded with zeros if
+  // their dims are not adjacent or no multiple of a vector.
   template <typename Use>
   void with_rows(const RowSource& from, int64_t stride, int64_t n, Use use) {
     const int64_t at = from.origin;
@@ -261,6 +263,7 @@ class FewQueriesTask {
     use(static_cast<const float*>(buf_.rows), depth_);
   }
 
+  // Copies the dims of a row at offset `at` to `to`, widened, with zeros up to depth_.
   void fetch(const void* data, int64_t at, int64_t stride, float* to) const {
     auto copy = [&](const auto* from) {
       for (int64_t i = 0; i < s_.head_dim; ++i) to[i] = widen(from[at + i * stride]);
@@ -279,8 +282,8 @@ class FewQueriesTask {
   int64_t task_;
   const AttentionForwardPlace here_;
   int64_t batch_, kv_head_, cols_;
-  bool careful_ = false;  // numbers of v that are not finite are added by themselves
-  KeyRange ranges_[kFewColumns];  // ranges of keys that each query sees
+  bool careful_ = false;  // true: numbers of v that are not finite are added separately
+  KeyRange ranges_[kFewColumns];  // range of keys that each query sees
 };
 
 }  // namespace stow::cpu::HWY_NAMESPACE

@@ -1,6 +1,6 @@
-// Attention forward on pairs of bf16, around a kernel that multiplies panels of them: the blocks
-// and the order of attention_forward.cpp, with probabilities rounded to bf16, or split, for their
-// product with v. Not for other machines; see pairs.h.
+// The forward pass of attention on pairs of bf16: the loops around a kernel that multiplies panels
+// of pairs. Blocks and order are those of attention_forward.cpp, with probabilities rounded to
+// bf16, or split, for their product with v. Not for other machines; see pairs.h.
 #pragma once
 
 #include <algorithm>
@@ -18,11 +18,11 @@ namespace stow::cpu::pairs {
 static_assert(kPanelCols == kTileCols);
 inline constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-/// One step of the online softmax over scores [n, kTileCols], a lane a query: their exponentials
-/// relative to the maximum, as pairs of keys; the running maximum (of scores not scaled yet) and
-/// sum updated; and the factor that brings what was summed before to the new maximum. That is there
-/// after begin(), all else after end(); between them is some work for step(), a little at a time or
-/// beside products.
+/// One step of the online softmax over scores [n keys, kTileCols queries], not scaled. begin()
+/// updates the running maximum of each query and sets `factors`, by which earlier sums have to be
+/// multiplied. step() and end() write the probabilities relative to the maximum to `p`, as pairs of
+/// keys, and update `sum`. step() does a little of the work, for use during products; end() does
+/// what is left.
 template <typename Kernel>
 class SoftmaxStep {
  public:
@@ -41,7 +41,7 @@ class SoftmaxStep {
       }
       if (i < n) m = _mm512_max_ps(m, _mm512_load_ps(s + i * kTileCols));
       const __m512 most = _mm512_max_ps(m, m2);
-      // A query that has seen no key keeps -inf as its maximum; zero stands in for it.
+      // A query that has seen no key keeps -inf as its maximum; its shift is zero.
       const __mmask16 none = _mm512_cmp_ps_mask(most, _mm512_set1_ps(-kInfinity), _CMP_EQ_OQ);
       shift_[h] = _mm512_maskz_mul_ps(static_cast<__mmask16>(~none), most, c_);
       total_[h][0] = total_[h][1] = _mm512_setzero_ps();
@@ -76,7 +76,7 @@ class SoftmaxStep {
     const __m512 s = _mm512_load_ps(scores_ + i * kTileCols + h * kLanes);
     return exp2_of(_mm512_fmsub_ps(s, c_, shift_[h]));
   }
-  // Puts the probabilities of keys [first, last), a pair at a time, and adds them to total_.
+  // Writes the probabilities of keys [first, last), a pair at a time, and adds them to total_.
   STOW_BF16 void add_pairs(int64_t first, int64_t last) {
     __m512 total[2][2] = {{total_[0][0], total_[0][1]}, {total_[1][0], total_[1][1]}};
     for (int64_t i = first; i < last; i += 2)
@@ -98,7 +98,7 @@ class SoftmaxStep {
   __m512 c_, shift_[2], total_[2][2];
 };
 
-/// One task. `Kernel` as in attention_pairs.h.
+/// One task. `Kernel` is explained in attention_pairs.h.
 template <typename Kernel>
 class ForwardPaired {
   static constexpr int64_t kRows = Kernel::kUnits.rows, kParts = Kernel::kUnits.parts;
@@ -128,7 +128,7 @@ class ForwardPaired {
                        dims_, buf_.q_marks, buf_.q);
     const int64_t padded = round_up_to(here_.columns, kTileCols);
     attend(padded);
-    // A zero for what is not seen may have met a number that is not finite.
+    // The probability 0 of a hidden key may have been multiplied by a number that is not finite.
     if (s_.intervals && !all_finite(buf_.o, padded / kTileCols * panel_)) {
       careful_ = true;
       attend(padded);
@@ -190,8 +190,9 @@ class ForwardPaired {
     add_outputs(before, first_key, keys);
   }
 
-  // kTileCols queries from column c on, with n of the packed keys from the from-th on. What is made
-  // of them lies in one of two places, where the softmax of one panel runs beside products of others.
+  // kTileCols queries from column c on, with n of the packed keys from key `from` on. `turn`
+  // selects one of two buffers for the results, since the softmax of one panel runs during products
+  // of another.
   struct Panel {
     int64_t c, from, n, turn;
   };
@@ -243,7 +244,8 @@ class ForwardPaired {
       columns_.add_infinite(a_, here_, panel.c, first_key + panel.from, n, marks_ + panel.from, o);
   }
 
-  // -inf for the scores of keys [from, to) after first_key that their query does not see.
+  // Sets the scores of keys [from, to), counted from first_key, to -inf if their query does not see
+  // them.
   STOW_BF16 void hide(float* scores, int64_t c, int64_t first_key, int64_t from, int64_t to) {
     for (int64_t half = 0; half < kTileCols; half += kLanes) {
       const __m512i first = _mm512_loadu_si512(columns_.first(c + half));
@@ -287,8 +289,8 @@ class ForwardPaired {
 
   const AttentionForwardArgs& a_;
   const AttentionSpec& s_;
-  int64_t dims_, dim_pairs_, dim_words_;  // sizes of a row of packed dims
-  int64_t panel_;  // elements of the sums of kTileCols queries
+  int64_t dims_, dim_pairs_, dim_words_;  // head_dim; its padded pairs; words of these, with parts
+  int64_t panel_;  // elements of the outputs of kTileCols queries
   Kernel kernel_;
   SoftmaxStep<Kernel> softmax_;
   Carver carver_;
@@ -298,8 +300,8 @@ class ForwardPaired {
   int64_t task_;
   AttentionForwardAhead ahead_;
   int64_t offsets_[kQueryColumns];
-  // If careful_, numbers that are not finite are left out of the packed v, and added by themselves;
-  // marks_ has its rows with such, if cleaned_.
+  // careful_: numbers that are not finite are left out of the packed v and added separately.
+  // cleaned_: the packed block of v had such numbers, in the rows that marks_ marks.
   bool careful_ = false, cleaned_ = false;
   uint8_t marks_[kKeyBlock];
 };

@@ -1,5 +1,5 @@
-// Ways out of attention's panels: sums in f32 into tensors of any dtype and strides.
-// Not arithmetic but for one factor.
+// Stores of attention's panels of f32 into tensors of any dtype and strides.
+// Not arithmetic, except for one factor.
 #if defined(STOW_KERNELS_ATTENTION_STORE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef STOW_KERNELS_ATTENTION_STORE_INL_H_
 #undef STOW_KERNELS_ATTENTION_STORE_INL_H_
@@ -17,7 +17,7 @@ HWY_BEFORE_NAMESPACE();
 namespace stow::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// dst[offsets[c] + d * d_stride] = panel[d * W + c] for c < w, d < dims.
+// dst[offsets[c] + d * d_stride] = panel[d * W + c], rounded, for c < w and d < dims.
 template <int W, typename S>
 HWY_NOINLINE void store_columns(const float* panel, int64_t w, int64_t dims, S* dst,
                                 const int64_t* offsets, int64_t d_stride) {
@@ -57,7 +57,7 @@ void store_columns(DType t, const float* panel, int64_t w, int64_t dims, void* b
   store_columns<W>(panel, w, dims, static_cast<float*>(base) + offset, offsets, d_stride);
 }
 
-// dst[d * d_stride] = factor * row[d].
+// dst[d * d_stride] = factor * row[d], rounded, for d < dims.
 template <typename S>
 void store_row(const float* row, int64_t dims, float factor, S* dst, int64_t d_stride) {
   for (int64_t d = 0; d < dims; ++d) narrow(row[d] * factor, dst[d * d_stride]);

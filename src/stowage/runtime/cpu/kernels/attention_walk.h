@@ -1,6 +1,5 @@
 // The loops of attention's backward pass over blocks of keys and of queries, for every instruction
-// set.
-// Not the products: `Task`, which derives from BackwardWalk, has those.
+// set. Not the products: `Task`, which derives from BackwardWalk, has those.
 #pragma once
 
 #include <algorithm>
@@ -12,10 +11,10 @@
 namespace stow::cpu {
 
 /// `Task` packs the current block of keys (pack_keys) and of queries (pack_queries), computes delta
-/// of the queries (make_delta), adds what the pair of blocks gives to the sums (meet), and writes
-/// the sums (write_keys, write_dq). dk and dv are summed over (head of the group, block of
+/// of the queries (make_delta), adds the share of this pair of blocks to the sums (meet), and
+/// writes the sums (write_keys, write_dq). dk and dv are summed over (head of the group, block of
 /// queries), dq over blocks of keys; the order is the same for every AttentionPart. Packed keys lie
-/// in panels of kWidth. "Seen": a query sees a key if the causal rule or the intervals allow it.
+/// in panels of kWidth. A query sees a key if the mask (causal or intervals) allows it.
 template <class Task, class Buffers, int64_t kWidth>
 class BackwardWalk {
  public:
@@ -36,7 +35,7 @@ class BackwardWalk {
     switch (part) {
       case AttentionPart::kAll:
         return run(task, [&](Task& t) { t.all(next); });
-      case AttentionPart::kKeys:  // the first keys, which most queries see, come last and so first
+      case AttentionPart::kKeys:  // in reverse: the first keys take longest, the last task runs first
         return run(task / plan.key_blocks, [&](Task& t) {
           t.keys(plan.key_blocks - 1 - task % plan.key_blocks, 1, nullptr);
         });
@@ -87,9 +86,9 @@ class BackwardWalk {
             std::min(keys.last - first_key_, n_keys_)};
   }
 
-  // Rows of k, q or d_out for the products. If careful_, a copy with zeros instead of numbers that
-  // are not finite; `marks` gets the rows that had some, `cleaned` whether there were any, and
-  // add_infinite() adds their effect.
+  // Returns the source of rows of k, q or d_out for the products: `from` or, if careful_, a copy
+  // with zeros instead of numbers that are not finite. `marks` then marks the rows that have such
+  // numbers, `cleaned` is true if there are any, and add_infinite() adds their effect.
   RowSource finite(const RowSource& from, int64_t* rows, int64_t n, uint8_t* marks, bool& cleaned) {
     if (!careful_) return from;
     const RowSource source = finite_rows(s_.dtype, from, rows, n, dims_, buf_.finite, marks);
@@ -117,7 +116,7 @@ class BackwardWalk {
   // Rows in which finite() replaced numbers.
   uint8_t key_marks_[kKeyRun][kKeyBlock], q_marks_[kQueryBlock], do_marks_[kQueryBlock];
   bool keys_cleaned_[kKeyRun] = {}, q_cleaned_ = false, do_cleaned_ = false;
-  bool careful_ = false;  // true: numbers that are not finite are kept out of the products
+  bool careful_ = false;  // true: numbers that are not finite are left out of the products
   AttentionAhead ahead_;
 
  private:
@@ -157,7 +156,7 @@ class BackwardWalk {
         const KeyRange keys = span(b);
         if (!keys.overlaps(first, last)) continue;
         turn_to_queries(g, b);
-        if (dq && first <= keys.first) self().make_delta();  // the first that the queries meet
+        if (dq && first <= keys.first) self().make_delta();  // these are the queries' first keys
         self().pack_queries(true);
         fetch_after(g, b, block, blocks, dq != nullptr);
         for (int64_t i = 0; i < blocks; ++i) {
@@ -175,6 +174,7 @@ class BackwardWalk {
     }
   }
 
+  // Computes dq of a block of queries of head g of the group.
   void queries(int64_t g, int64_t block) {
     turn_to_queries(g, block);
     self().pack_queries(false);
@@ -270,8 +270,9 @@ class BackwardWalk {
     add_rows(queue, s_, a_.q, s_.q, batch, first, n, q_head);
   }
 
-  // Queues prefetches while block b of the queries of head g meets these blocks of keys: for the
-  // queries that come next, or, if this task does all of a head (`all`), for the next keys.
+  // Queues prefetches for the time of the products of block b of the queries of head g with these
+  // blocks of keys: of the next queries or, if the task computes a whole head (`all`), the next
+  // keys.
   void fetch_after(int64_t g, int64_t b, int64_t block, int64_t blocks, bool all) {
     ahead_.near.clear();
     const int64_t head = kv_head_ * a_.plan.group;
@@ -286,7 +287,7 @@ class BackwardWalk {
     fetch_queries(ahead_.near, batch_, head, first_to_see(next), false);
   }
 
-  // The first block of queries that see some of a block of keys.
+  // Returns the first block of queries that see a key of a block of keys, without intervals.
   int64_t first_to_see(int64_t block) const {
     const int64_t unseen = s_.causal ? std::max<int64_t>(block * kKeyBlock - s_.offset, 0) : 0;
     return unseen / kQueryBlock;
