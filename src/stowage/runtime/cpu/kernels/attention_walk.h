@@ -35,7 +35,7 @@ class BackwardWalk {
     switch (part) {
       case AttentionPart::kAll:
         return run(task, [&](Task& t) { t.all(next); });
-      case AttentionPart::kKeys:  // in reverse: the first keys take longest, the last task runs first
+      case AttentionPart::kKeys:  // reversed: the first keys take longest, the last tasks run first
         return run(task / plan.key_blocks, [&](Task& t) {
           t.keys(plan.key_blocks - 1 - task % plan.key_blocks, 1, nullptr);
         });
