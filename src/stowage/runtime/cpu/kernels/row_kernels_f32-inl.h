@@ -123,9 +123,9 @@ HWY_INLINE float splat_of(const KernelArg& arg, int64_t row) {
   return arg.form == Form::kBF16 ? bf16_to_f32(bits) : f16_to_f32(bits);
 }
 
-/// A row of an argument: element i is element (i & mask) of data, for i a multiple of kTurn. A
-/// splat is an array of min(n, kTurn) equal elements, rounded up to whole vectors, that is read
-/// again and again.
+/// A row of an argument: the vector at element i is at element (i & mask) of data. A splat is an
+/// array of min(n, kTurn) equal elements, rounded up to whole vectors, that is read again and
+/// again.
 struct Row {
   const std::byte* data;
   size_t mask;  // ~0, or 0 for a splat

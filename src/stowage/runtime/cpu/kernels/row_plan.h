@@ -108,7 +108,7 @@ struct PlanStep {
   int32_t square_register = -1;  ///< kReduceRows: result of the second sum of and_squares.
   int64_t square_lanes_offset = 0;
   bool by_position = false;     ///< Its kernel needs column numbers: rows are not merged into one.
-  int64_t weight = 1;           ///< Estimated time of an element, for prefetching; an addition is 1.
+  int64_t weight = 1;           ///< Estimated time of an element (addition: 1), for prefetching.
   const std::string* pattern = nullptr;  ///< The name of its formula in row_patterns.h, or null.
 };
 
@@ -135,7 +135,7 @@ struct RowPlan {
   std::vector<int32_t> direct;       ///< Operands that kernels access in memory directly.
   int64_t fetch_elems = 0;  ///< If not 0, prefetches are so many elements ahead, not a strip ahead.
   bool fetches = true;      ///< False: nothing is prefetched.
-  bool fetch_rows = false;  ///< All phases prefetch the next tile of rows; else each the next strip.
+  bool fetch_rows = false;  ///< True: prefetches the next tile of rows; else the next strip.
   std::vector<PlanStep> row_stores;
   std::vector<PlanStep> column_stores;  ///< The kReduceColumns steps, in order.
 

@@ -40,7 +40,7 @@ class CompiledRowProgram {
   /// Returns null unless the program only copies one array.
   static std::shared_ptr<const Copy> find_copy(const RowProgram& program);
 
-  std::shared_ptr<const Copy> copy_;  ///< If not null, runs do this copy, unless the plan may stream.
+  std::shared_ptr<const Copy> copy_;  ///< If not null, done by runs, unless the plan may stream.
   size_t n_inputs_, n_outputs_;
   /// The plan's operands in the program's, if unrolling has changed them; else empty.
   std::vector<UnrolledRows::Base> inputs_, outputs_;
