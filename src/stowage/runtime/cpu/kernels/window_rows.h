@@ -13,7 +13,7 @@ namespace stow::cpu {
 /// The elements of an operand that one result reads along one axis, evenly spaced.
 struct WindowTaps {
   int64_t index;  ///< Index of the first element, on the axis.
-  int64_t count;
+  int64_t count;  ///< Number of elements.
 };
 
 /// One tap of a line, and the `count` results that read it: `first`, first + line_step, …
