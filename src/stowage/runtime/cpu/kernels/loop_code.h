@@ -30,7 +30,7 @@ enum class LoopCommand : uint8_t {
   kAgain,         ///< As kNext, but else continues with the first instruction.
   // For a nested loop in the list:
   kEnter,     ///< Loads the registers from `at_begin`. The loop's first instruction follows.
-  kNextOf,    ///< Counts an iteration in *count; after the last, sets it to 0 and jumps to `target`.
+  kNextOf,    ///< Counts an iteration in *count; after the last, resets it and jumps to `target`.
   kAgainOf    ///< The same, but jumps to `target` if the iteration was not the last one.
 };
 

@@ -12,7 +12,8 @@ MapKernel f32_choose_kernel(OpKind test);
 MapKernel i32_choose_kernel(OpKind test);
 /// `arg 0 < arg 1 ? arg 3 + arg 2 : arg 3`, of i32, as for indices that count from the end.
 MapKernel i32_wrap_kernel();
-/// min(max(arg 0, arg 1), arg 2) for kMin, max(min(arg 0, arg 1), arg 2) for kMax, of f32; null for others.
+/// min(max(arg 0, arg 1), arg 2) for kMin, max(min(arg 0, arg 1), arg 2) for kMax, of f32; null for
+/// others.
 MapKernel f32_clamp_kernel(OpKind outer);
 /// 1 in the column whose index is arg 0 (one i32 for each row), 0 in other columns; f32.
 MapKernel f32_one_hot_kernel();

@@ -133,7 +133,7 @@ struct RowPlan {
   std::vector<PlanStep> once_steps;  ///< Values of Span::kOne; each thread computes them first.
   std::vector<PlanPhase> phases;
   std::vector<int32_t> direct;       ///< Operands that kernels access in memory directly.
-  int64_t fetch_elems = 0;  ///< If not 0, prefetches are so many elements ahead, not a strip ahead.
+  int64_t fetch_elems = 0;  ///< If not 0, prefetches are this many elements ahead, not a strip.
   bool fetches = true;      ///< False: nothing is prefetched.
   bool fetch_rows = false;  ///< True: prefetches the next tile of rows; else the next strip.
   std::vector<PlanStep> row_stores;

@@ -56,7 +56,7 @@ HWY_INLINE ExpParts<D> exp_parts_f32(D d, V x) {
 }
 
 /// Return min(bound, x) and max(bound, x); a NaN stays a NaN. If an operand is a NaN, Min and Max
-/// on x86 return the second operand, and the portable ones the other operand.
+/// return the second operand on x86, and the operand that is not a NaN elsewhere.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V at_most(D d, float bound, V x) {
 #if HWY_TARGET <= HWY_SSSE3
