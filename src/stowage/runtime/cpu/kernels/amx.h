@@ -78,7 +78,7 @@ STOW_BF16 inline void pack_tile(const uint16_t* src, const int64_t* rows, int64_
                  ? _mm512_or_si512(_mm512_slli_epi32(earlier, 16), later)
                  : _mm512_or_si512(_mm512_slli_epi32(later, 16), earlier);
     }
-    pairs::turn(v);
+    pairs::transpose_16x16(v);
     for (int64_t r = 0; r < kTile; ++r) _mm512_storeu_si512(dst + r * kTile, v[r]);
     return;
   }

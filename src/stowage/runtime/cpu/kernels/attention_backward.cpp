@@ -109,9 +109,9 @@ class BackwardTask : public BackwardWalk<BackwardTask, AttentionBackwardBuffers,
       if (dq) {
         const int64_t w = std::min<int64_t>(kWidth, n_keys_ - key);
         for (int64_t i = from; i < rows.last; i += kRows)
-          pack_turned<kRows>(buf_.ds + i * kWidth, kRowStarts.at,
-                             std::min<int64_t>(kRows, n_rows_ - i), kSteps.at, w,
-                             buf_.ds_turned + i * n_keys_ + key * kRows);
+          pack_transposed<kRows>(buf_.ds + i * kWidth, kRowStarts.at,
+                                 std::min<int64_t>(kRows, n_rows_ - i), kSteps.at, w,
+                                 buf_.ds_turned + i * n_keys_ + key * kRows);
       }
     }
     if (!dq) return;

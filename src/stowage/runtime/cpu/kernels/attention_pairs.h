@@ -204,7 +204,7 @@ STOW_BF16 void store_columns(const float* panel, const float* factors, int64_t w
         v[i] = stored<Out>(x);
         if constexpr (kIn > 1) v[i] = woven(v[i]);
       }
-      turn(v);
+      transpose_16x16(v);
       for (int64_t i = 0; i < std::min(kLanes, w - c); ++i)
         write(to + offsets[c + i] + d, dims - d, v[i]);
     }

@@ -33,7 +33,7 @@ HWY_NOINLINE void store_columns(const float* panel, int64_t w, int64_t dims, S* 
       const float* from = panel + d * W + c;
       auto v0 = hn::LoadU(d4, from), v1 = hn::LoadU(d4, from + W);
       auto v2 = hn::LoadU(d4, from + 2 * W), v3 = hn::LoadU(d4, from + 3 * W);
-      turn_4x4(d4, v0, v1, v2, v3);
+      transpose_4x4(d4, v0, v1, v2, v3);
       store_narrow(v0, d4, to[0] + d);
       store_narrow(v1, d4, to[1] + d);
       store_narrow(v2, d4, to[2] + d);

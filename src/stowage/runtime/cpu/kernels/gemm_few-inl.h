@@ -220,16 +220,16 @@ class FewRows {
       HWY_UNROLL(8) for (int r = 0; r < R; ++r) sum[r] = hn::Zero(d);
       int64_t k = k0;
       for (; k + kSide <= k1; k += kSide, a += kSide * R) {
-        const bool turns = k + kAhead >= kc;
-        const B* const* const ahead = turns ? next : from;
-        const int64_t ahead_k = turns ? k + kAhead - kc : k + kAhead;
+        const bool wraps = k + kAhead >= kc;
+        const B* const* const ahead = wraps ? next : from;
+        const int64_t ahead_k = wraps ? k + kAhead - kc : k + kAhead;
         V square[kLanes];
         HWY_UNROLL(16) for (int l = 0; l < kLanes; ++l) {
           if constexpr (kPairs) square[l] = hn::LoadU(d, reinterpret_cast<const float*>(from[l] + k));
           else square[l] = load_wide(d, from[l] + k);
           __builtin_prefetch(ahead[l] + ahead_k, 0, 2);
         }
-        turn_square(d, square);
+        transpose_square(d, square);
         HWY_UNROLL(16) for (int i = 0; i < kLanes; ++i) {
           const auto add = [&](const float* x, V column) HWY_ATTR {
             HWY_UNROLL(8) for (int r = 0; r < R; ++r) sum[r] = hn::MulAdd(hn::Set(d, x[r]), column, sum[r]);

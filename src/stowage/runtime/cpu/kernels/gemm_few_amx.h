@@ -181,9 +181,9 @@ class FewByTiles {
     __asm__ volatile("" ::: "memory");
     _tile_zero(0);
     for (int64_t k = 0; k < k_end; k += kStepK, x += amx::kTile * xs_.extent) {
-      const bool turns = k + kAhead >= k_end;
-      const uint16_t* const* const ahead = turns ? next : from;
-      const int64_t ahead_k = turns ? k + kAhead - k_end : k + kAhead;
+      const bool wraps = k + kAhead >= k_end;
+      const uint16_t* const* const ahead = wraps ? next : from;
+      const int64_t ahead_k = wraps ? k + kAhead - k_end : k + kAhead;
 #pragma GCC unroll 16
       for (int64_t i = 0; i < amx::kTile; ++i) _mm_prefetch(ahead[i] + ahead_k, _MM_HINT_T1);
       if (even && k + kStepK <= k_end) {

@@ -75,7 +75,8 @@ HWY_NOINLINE void multiply_lanes(const LaneElements& ae, const LaneElements& be,
 
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 /// c[at[b] + e] = tile[e][b] for elements e in [0, count) and lanes b in [0, lanes).
-inline void turn_out(const float* tile, int64_t count, float* c, const int64_t* at, int64_t lanes) {
+inline void store_transposed(const float* tile, int64_t count, float* c, const int64_t* at,
+                             int64_t lanes) {
   const hn::ScalableTag<float> d;
   constexpr int kLanes = kLanesOf<float>;
   for (int64_t e = 0; e < count; e += kLanes) {
@@ -83,7 +84,7 @@ inline void turn_out(const float* tile, int64_t count, float* c, const int64_t* 
     hn::Vec<decltype(d)> v[kLanes];
     for (int64_t i = 0; i < kLanes; ++i)
       v[i] = i < n ? hn::Load(d, tile + (e + i) * kLanes) : hn::Zero(d);
-    turn_square(d, v);
+    transpose_square(d, v);
     const auto some = hn::FirstN(d, static_cast<size_t>(n));
     for (int64_t b = 0; b < lanes; ++b) hn::BlendedStore(v[b], some, d, c + at[b] + e);
   }
@@ -107,12 +108,12 @@ HWY_NOINLINE float dot_blocks(const A* a, const B* b, int64_t blocks) {
         const int64_t at = (first + std::min(r, n - 1)) * kGemmBlockK + k;
         x[r] = load_wide(d, a + at);
       }
-      turn_square(d, x);
+      transpose_square(d, x);
       HWY_UNROLL(16) for (int64_t r = 0; r < kLanes; ++r) {
         const int64_t at = (first + std::min(r, n - 1)) * kGemmBlockK + k;
         y[r] = load_wide(d, b + at);
       }
-      turn_square(d, y);
+      transpose_square(d, y);
       HWY_UNROLL(16) for (int r = 0; r < kLanes; ++r) acc = hn::MulAdd(x[r], y[r], acc);
     }
     hn::Store(acc, d, sums);

@@ -38,8 +38,8 @@ inline constexpr int64_t kFetchEvery = 4;  // pairs for each line that is prefet
 
 // As put_piece() if rows of C are adjacent and columns are not: writes a column at a time.
 template <typename C>
-STOW_BF16 void put_turned(const float* piece, C* c, int64_t rows, const int64_t* col_offsets,
-                          int64_t cols, bool add) {
+STOW_BF16 void put_transposed(const float* piece, C* c, int64_t rows, const int64_t* col_offsets,
+                              int64_t cols, bool add) {
   const __mmask16 masks[2] = {first16(rows), first16(rows - kLanes)};
   for (int64_t j = 0; j < cols; j += kLanes) {
     __m512i v[2][kLanes];
@@ -47,7 +47,7 @@ STOW_BF16 void put_turned(const float* piece, C* c, int64_t rows, const int64_t*
       for (int64_t r = 0; r < kLanes; ++r)  // a piece may end with its rows
         v[h][r] = h * kLanes + r < rows ? _mm512_load_si512(piece + (h * kLanes + r) * kCols + j)
                                         : _mm512_setzero_si512();
-      turn(v[h]);
+      transpose_16x16(v[h]);
     }
     for (int64_t i = 0; i < std::min(kLanes, cols - j); ++i) {
       C* const to = c + col_offsets[j + i];
@@ -82,7 +82,7 @@ STOW_BF16 void put_piece(const float* piece, C* c, const int64_t* row_offsets, i
   const bool run = is_run(col_offsets, cols);
   if constexpr (!std::is_same_v<C, F16>)
     if (!run && rows > 1 && is_run(row_offsets, rows))
-      return put_turned(piece, c + row_offsets[0], rows, col_offsets, cols, add);
+      return put_transposed(piece, c + row_offsets[0], rows, col_offsets, cols, add);
   for (int64_t r = 0; r < rows; ++r, piece += kCols) {
     C* const to = c + row_offsets[r];
     const auto put_one = [&](float x, C& element) {
@@ -193,8 +193,8 @@ class PairedThread {
           to += pairs_in(kc) * round_up(rows) * kParts;
         }
         // The next block of A: the next rows at these k, or the first rows at the next k.
-        const bool turn = m + p_.block_m >= m1;
-        const int64_t next_m = turn ? m0 : m + p_.block_m, next_k = turn ? k0_ + p_.depth : k0_;
+        const bool wraps = m + p_.block_m >= m1;
+        const int64_t next_m = wraps ? m0 : m + p_.block_m, next_k = wraps ? k0_ + p_.depth : k0_;
         const int64_t next_rows = std::min(p_.block_m, m1 - next_m);
         if (p_.a_made.is)
           ahead(a_ahead_, p_.a_made, next_m, next_rows, next_k);

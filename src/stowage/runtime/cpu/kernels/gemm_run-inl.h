@@ -151,7 +151,7 @@ class GemmThread {
     offsets(p_.m, p_.k, &GemmDim::a_stride, rows, ks, ae);
     offsets(p_.k, p_.n, &GemmDim::b_stride, ks, cols, be);
     offsets(p_.m, p_.n, &GemmDim::c_stride, rows, cols, ce);
-    const bool turns = c_is_sum_ && is_run(ce.at, ce.count);
+    const bool transposes = c_is_sum_ && is_run(ce.at, ce.count);
     HWY_ALIGN T a[kLaneElems * kLanes];
     HWY_ALIGN T b[kLaneElems * kLanes];
     HWY_ALIGN T c[kLaneElems * kLanes];
@@ -164,8 +164,8 @@ class GemmThread {
       pack<kLanes>(p_.a, a_, 0, a_at, count, ae.at, ae.count, a);
       pack<kLanes>(p_.b, b_, 0, b_at, count, be.at, be.count, b);
       multiply_lanes(ae, be, ce, a, b, c, m, n, k);
-      if (turns) {
-        turn_out(reinterpret_cast<const float*>(c), ce.count,
+      if (transposes) {
+        store_transposed(reinterpret_cast<const float*>(c), ce.count,
                  static_cast<float*>(c_) + ce.at[0], c_at, count);
       } else {
         for (int64_t e = 0; e < ce.count; ++e)
@@ -262,8 +262,8 @@ class GemmThread {
         else if (!a_in_place_)
           pack<kRows>(p_.a, a_, a_batch_, a_rows_, rows, a_ks_, kc, a_pack_);
         // The next block of A: the next rows at these k, or the first rows at the next k.
-        const bool turn = m + block_m >= m1;
-        const int64_t next_m = turn ? m0 : m + block_m, next_k = turn ? k0 + kGemmBlockK : k0;
+        const bool wraps = m + block_m >= m1;
+        const int64_t next_m = wraps ? m0 : m + block_m, next_k = wraps ? k0 + kGemmBlockK : k0;
         const int64_t next_rows = std::min(block_m, m1 - next_m);
         if (p_.a_made.is)
           ahead(a_ahead_, p_.a_made, next_m, next_rows, next_k);
@@ -485,12 +485,12 @@ class GemmThread {
     constexpr int64_t kLanes = kLanesOf<float>;
     repeats_ = false;
     const int64_t w = std::min(kLanes, cols - j);
-    const bool turn = j + w == cols;  // next come the first columns at the next k
+    const bool wraps = j + w == cols;  // next come the first columns at the next k
     const float* const base = static_cast<const float*>(b_) + b_batch_ + b_ks_[0];
     const float *from[kLanes], *ahead[kLanes];
     for (int64_t r = 0; r < kLanes; ++r) {
       from[r] = base + b_cols_[j + std::min(r, w - 1)];
-      ahead[r] = base + b_cols_[std::min((turn ? 0 : j + w) + r, cols - 1)] + (turn ? kc : 0);
+      ahead[r] = base + b_cols_[std::min((wraps ? 0 : j + w) + r, cols - 1)] + (wraps ? kc : 0);
     }
     const auto multiply = [&](float* out, ptrdiff_t out_stride, const float* before, ptrdiff_t before_stride) {
       kTurned<T>[rows - 1]({kc, a_pack_ + i * kc, from, ahead, out, out_stride, before, before_stride, w});

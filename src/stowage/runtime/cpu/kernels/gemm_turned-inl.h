@@ -55,7 +55,7 @@ HWY_NOINLINE void micro_turned(const TurnedArgs& args) {
       // Into L2: columns that are a power of two apart share a set of the L1 cache.
       __builtin_prefetch(args.ahead[j] + k, 0, 2);
     }
-    turn_square(d, square);
+    transpose_square(d, square);
     HWY_UNROLL(16) for (int j = 0; j < kLanes; ++j) {
       HWY_UNROLL(16) for (int r = 0; r < R; ++r) {
         acc[r] = hn::MulAdd(hn::Set(d, a[j * kRows + r]), square[j], acc[r]);

@@ -45,7 +45,7 @@ STOW_BF16 inline bool is_run(const int64_t* offsets, int64_t n) {
 }
 
 // Transposes the 16 x 16 block of words whose rows are v[0] to v[15].
-STOW_BF16 inline void turn(__m512i* v) {
+STOW_BF16 inline void transpose_16x16(__m512i* v) {
   __m512i t[16];
   for (int i = 0; i < 16; i += 2) {
     t[i] = _mm512_unpacklo_epi32(v[i], v[i + 1]);
@@ -110,8 +110,8 @@ STOW_BF16 void pack_straight(const uint16_t* src, int64_t w, const int64_t* ks, 
 // Packs all pairs of a panel of w <= W rows whose k are adjacent in memory, by transposing blocks
 // of 16 rows by 16 pairs. Prefetches the rows at offsets `next`, if not null.
 template <int W, EarlierK kEarlier = EarlierK::kHigh>
-STOW_BF16 void pack_turned(const uint16_t* src, const int64_t* rows, int64_t w, const int64_t* next,
-                           int64_t kc, uint32_t* dst) {
+STOW_BF16 void pack_transposed(const uint16_t* src, const int64_t* rows, int64_t w,
+                               const int64_t* next, int64_t kc, uint32_t* dst) {
   const int64_t pairs = (kc + 1) / 2;
   for (int64_t c = 0; c < W; c += kLanes)
     for (int64_t k = 0; k < pairs; k += kLanes) {
@@ -124,7 +124,7 @@ STOW_BF16 void pack_turned(const uint16_t* src, const int64_t* rows, int64_t w, 
                          : _mm512_setzero_si512();
         if constexpr (kEarlier == EarlierK::kHigh) v[r] = _mm512_rol_epi32(v[r], 16);
       }
-      turn(v);
+      transpose_16x16(v);
       for (int64_t i = 0; i < std::min(kLanes, pairs - k); ++i)
         _mm512_mask_storeu_epi32(dst + (k + i) * W + c, first16(W - c), v[i]);
     }
@@ -154,8 +154,8 @@ STOW_BF16 void pack_pairs(const uint16_t* src, const int64_t* rows, int64_t n, c
     if (is_run(rows, w)) {
       pack_straight<W, kEarlier>(src + rows[0], w, ks, kc, 0, pairs, dst);
     } else if (along_k) {
-      pack_turned<W, kEarlier>(src + ks[0], rows, w,
-                               W > kLanes && p + 2 * W <= n ? rows + W : nullptr, kc, dst);
+      pack_transposed<W, kEarlier>(src + ks[0], rows, w,
+                                   W > kLanes && p + 2 * W <= n ? rows + W : nullptr, kc, dst);
     } else {
       for (int64_t k = 0; k < pairs; ++k)
         for (int64_t r = 0; r < W; ++r) {

@@ -113,13 +113,13 @@ inline constexpr int64_t kVectors = 4;  // vectors of each tile that one step pa
 
 // Packs 16 rows (zeros beyond n) of kc <= 32 k from ks[0] on into one tile for each part, 2 *
 // kTileWords apart. The k (kAlongK) or the rows are adjacent in memory. Each call does one part of
-// the work: `part` 0 and 1 transpose half of the k each into `turned`, if the layout requires it;
-// each later one packs kVectors vectors of each tile. If vectors hold rows (kRowsOfPairs), care[r]
-// and largest[r] belong to row r; else care[0] and largest[0] have a lane for each row.
+// the work: `part` 0 and 1 transpose half of the k each into `transposed`, if the layout requires
+// it; each later one packs kVectors vectors of each tile. If vectors hold rows (kRowsOfPairs),
+// care[r] and largest[r] belong to row r; else care[0] and largest[0] have a lane for each row.
 template <bool kAlongK, bool kRowsOfPairs, bool kCareful>
 STOW_BF16 inline void pack_tiles(const float* src, const int64_t* rows, int64_t n,
                                  const int64_t* ks, int64_t kc, const Care* care, __m512* largest,
-                                 int64_t part, __m512i (&turned)[2][kTile], uint32_t* dst) {
+                                 int64_t part, __m512i (&transposed)[2][kTile], uint32_t* dst) {
   const __mmask16 k_masks[2] = {first16(kc), first16(kc - kTile)}, row_mask = first16(n);
   // Half h of the k of row r; and all rows at one k.
   const auto half_of_row = [&](int64_t r, int64_t h) STOW_BF16 {
@@ -134,8 +134,8 @@ STOW_BF16 inline void pack_tiles(const float* src, const int64_t* rows, int64_t 
     __m512i v[kTile];
     for (int64_t i = 0; i < kTile; ++i)
       v[i] = _mm512_castps_si512(kAlongK ? half_of_row(i, part) : all_of_k(part * kTile + i));
-    pairs::turn(v);
-    for (int64_t i = 0; i < kTile; ++i) turned[part][i] = v[i];
+    pairs::transpose_16x16(v);
+    for (int64_t i = 0; i < kTile; ++i) transposed[part][i] = v[i];
     return;
   }
   __m512 of_all = _mm512_setzero_ps();
@@ -144,10 +144,10 @@ STOW_BF16 inline void pack_tiles(const float* src, const int64_t* rows, int64_t 
     __m512 x[2];
     for (int64_t h = 0; h < 2; ++h)
       if constexpr (kRowsOfPairs)
-        x[h] = kAlongK ? half_of_row(i, h) : _mm512_castsi512_ps(turned[h][i]);
+        x[h] = kAlongK ? half_of_row(i, h) : _mm512_castsi512_ps(transposed[h][i]);
       else
-        x[h] =
-            kAlongK ? _mm512_castsi512_ps(turned[i / 8][2 * i % kTile + h]) : all_of_k(2 * i + h);
+        x[h] = kAlongK ? _mm512_castsi512_ps(transposed[i / 8][2 * i % kTile + h])
+                       : all_of_k(2 * i + h);
     if constexpr (!kCareful) {
       __m512& most = kRowsOfPairs ? largest[i] : of_all;
       most = larger(most, larger(x[0], x[1]));
@@ -268,10 +268,10 @@ class PanelPacker {
     uint32_t* const to = half.dst + step * kStepWords;
     if (half.along_k)
       pack_tiles<true, kRowsOfPairs, kCareful>(half.src, half.rows, half.n, half.ks + k, n, care,
-                                               half.largest, part, turned_, to);
+                                               half.largest, part, transposed_, to);
     else
       pack_tiles<false, kRowsOfPairs, kCareful>(half.src, half.rows, half.n, half.ks + k, n, care,
-                                                half.largest, part, turned_, to);
+                                                half.largest, part, transposed_, to);
   }
 
   // Writes the marks of 16 rows. If a row has one, packs the 16 rows again, scaled.
@@ -280,7 +280,7 @@ class PanelPacker {
     for (int64_t i = 0; i < (kRowsOfPairs ? kTile : 1); ++i)
       of_rows[i] = _mm512_castps_si512(half.largest[i]);
     if constexpr (kRowsOfPairs) {
-      pairs::turn(of_rows);
+      pairs::transpose_16x16(of_rows);
       for (int64_t i = 1; i < kTile; ++i) of_rows[0] = _mm512_max_epu32(of_rows[0], of_rows[i]);
     }
     std::memset(half.marks, 0, kTile);
@@ -319,7 +319,7 @@ class PanelPacker {
   // A unit is 16 of the rows by 32 k, or, if wide_, all rows by 16 k. part_ is the next part of the
   // unit that is packed.
   int64_t kc_ = 0, packed_ = 0, units_ = 0, part_ = 0;
-  __m512i turned_[2][kTile];
+  __m512i transposed_[2][kTile];
   Half halves_[2];
   float blocks_[2][kTile * kMost];
   int64_t block_rows_[2][kTile], block_ks_[kMost];
