@@ -18,7 +18,7 @@
 #include "stowage/runtime/cpu/kernels/gemm_micro-inl.h"
 #include "stowage/runtime/cpu/kernels/gemm_pack-inl.h"
 #include "stowage/runtime/cpu/kernels/gemm_plan.h"
-#include "stowage/runtime/cpu/kernels/gemm_turned-inl.h"
+#include "stowage/runtime/cpu/kernels/gemm_transpose_b-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace stow::cpu::HWY_NAMESPACE {
@@ -107,7 +107,7 @@ class GemmThread {
     takes_lanes_ = sizeof(T) == 4 && kHasSimd && small && !plan.accumulate && !plan.finish &&
                    plan.batch.extent >= kLanesOf<T> && m * k <= kLaneElems && k * n <= kLaneElems &&
                    m * n * k <= kLaneWork;
-    is_long_dot_ = kTurns && m == 1 && n == 1 && k >= kLongDot && !plan.accumulate &&
+    is_long_dot_ = kCanTransposeB && m == 1 && n == 1 && k >= kLongDot && !plan.accumulate &&
                    !plan.finish && !plan.a_made.is && !plan.b_made.is && plan.k.count == 1 &&
                    plan.k.dims[0].a_stride == 1 && plan.k.dims[0].b_stride == 1 &&
                    plan.a == plan.b && plan.a != DType::kF16;
@@ -119,7 +119,7 @@ class GemmThread {
   void run(int64_t first_task, int64_t last_task) {
     if constexpr (sizeof(T) == 4 && kHasSimd)
       if (takes_lanes_) return lanes(first_task, last_task);
-    if constexpr (kTurns)
+    if constexpr (kCanTransposeB)
       if (is_long_dot_) return long_dots(first_task, last_task);
     for_each_gemm_tile(p_, first_task, last_task,
                        [&](int64_t batch, int64_t m0, int64_t m1, int64_t n0, int64_t n1) {
@@ -309,7 +309,7 @@ class GemmThread {
   // would evict each other. It is packed if its rows are a multiple of a page apart and the L1
   // cache has fewer ways than a micro-kernel has rows.
   bool may_read_a(int64_t cols) const {
-    if (p_.a_made.is || b_turned_ || !a_ks_run_ || dtype_bytes(p_.a) != sizeof(T)) return false;
+    if (p_.a_made.is || transposes_b_ || !a_ks_run_ || dtype_bytes(p_.a) != sizeof(T)) return false;
     if (is_a_near()) return cols <= kFewCols;
     const int64_t step = p_.m.count == 1 ? p_.m.dims[0].a_stride * int64_t{sizeof(T)} : 0;
     return cols <= kFewColsOfFar && step != 0 && (step % kPage != 0 || kRows <= first_cache_ways());
@@ -317,19 +317,19 @@ class GemmThread {
 
   // Decides if panels of B are read in place. Rows of B that are whole vectors of type T are, if
   // the K block is small or used once. Columns of B that are runs of memory are, and transposed in
-  // registers (b_turned_), if there are few rows.
+  // registers (transposes_b_), if there are few rows.
   void place_b(int64_t kc, int64_t rows) {
     b_stride_ = kc > 1 ? b_ks_[1] - b_ks_[0] : 0;
     b_even_ = !p_.b_made.is && dtype_bytes(p_.b) == sizeof(T) && b_ks_even_;
     b_in_place_ = b_even_ && b_cols_run_[0] &&
                   (rows <= kRows || (b_stride_ >= 0 && kc * b_stride_ <= kSmallB));
-    b_turned_ = kTurns && b_even_ && b_ks_run_ && !b_cols_run_[0] &&
-                rows <= (b_far_ ? 3 * kRows : kRows) && kc >= kLanesOf<T>;
+    transposes_b_ = kCanTransposeB && b_even_ && b_ks_run_ && !b_cols_run_[0] &&
+                    rows <= (b_far_ ? 3 * kRows : kRows) && kc >= kLanesOf<T>;
   }
 
   void pack_b(int64_t n0, int64_t k0, int64_t kc, int64_t j, int64_t cols) {
     static_assert(kCols<T> <= kGemmColUnit);
-    if (b_turned_) return;
+    if (transposes_b_) return;
     if (p_.b_made.is) {
       // With short vectors, a prologue's piece is several panels: rows of one would be too short.
       if (j % kGemmColUnit != 0) return;
@@ -385,7 +385,7 @@ class GemmThread {
       const bool packs = x.first && packs_in_passing(j, x.rows);
       if (x.first && !packs && !packed) pack_b(x.n0, x.k0, x.kc, j, x.cols);
       const int64_t next = j + kCols<T>;
-      const bool moves = x.first && !b_in_place_ && !b_turned_ && !p_.b_made.is;
+      const bool moves = x.first && !b_in_place_ && !transposes_b_ && !p_.b_made.is;
       packed = moves && next < x.cols && !packs_in_passing(next, x.rows);
       if (moves && !batch_ahead_) {
         const int64_t far = packed ? next + kCols<T> : next;  // the next panel is near already
@@ -423,8 +423,8 @@ class GemmThread {
   HWY_INLINE int64_t piece(int64_t kc, int64_t i, int64_t rows, int64_t j, int64_t cols, T* sums,
                            bool packs) {
     const int64_t h = std::min<int64_t>(kRows, rows - i);
-    if constexpr (kTurns)
-      if (b_turned_) return turned_piece(kc, i, h, j, cols, sums);
+    if constexpr (kCanTransposeB)
+      if (transposes_b_) return transpose_b_piece(kc, i, h, j, cols, sums);
     int64_t w = std::min<int64_t>(kCols<T>, cols - j);
     const bool two = w > kLanesOf<T>;
     MicroFn<T> run = two ? kMicro<2, false, T>[h - 1] : kMicro<1, false, T>[h - 1];
@@ -481,7 +481,8 @@ class GemmThread {
 
   // Multiplies the panel of A at row i by a vector's number of columns of B, read in place. Returns
   // the number of columns done.
-  HWY_INLINE int64_t turned_piece(int64_t kc, int64_t i, int64_t rows, int64_t j, int64_t cols, float* sums) {
+  HWY_INLINE int64_t transpose_b_piece(int64_t kc, int64_t i, int64_t rows, int64_t j, int64_t cols,
+                                       float* sums) {
     constexpr int64_t kLanes = kLanesOf<float>;
     repeats_ = false;
     const int64_t w = std::min(kLanes, cols - j);
@@ -492,8 +493,10 @@ class GemmThread {
       from[r] = base + b_cols_[j + std::min(r, w - 1)];
       ahead[r] = base + b_cols_[std::min((wraps ? 0 : j + w) + r, cols - 1)] + (wraps ? kc : 0);
     }
-    const auto multiply = [&](float* out, ptrdiff_t out_stride, const float* before, ptrdiff_t before_stride) {
-      kTurned<T>[rows - 1]({kc, a_pack_ + i * kc, from, ahead, out, out_stride, before, before_stride, w});
+    const auto multiply = [&](float* out, ptrdiff_t out_stride, const float* before,
+                              ptrdiff_t before_stride) {
+      kMicroTransposeB<T>[rows - 1](
+          {kc, a_pack_ + i * kc, from, ahead, out, out_stride, before, before_stride, w});
     };
     into_c(i, rows, j, w, sums, multiply);
     return w;
@@ -548,7 +551,8 @@ class GemmThread {
 
   static constexpr int64_t kSmallB = 16384;  // most elements of B that stay in cache during a block
 
-  static constexpr bool kTurns = kHasSimd && std::is_same_v<T, float>;  // micro_turned() exists
+  // True if micro_transpose_b() exists.
+  static constexpr bool kCanTransposeB = kHasSimd && std::is_same_v<T, float>;
 
   static constexpr int64_t kLarge = 1 << 17;  // least elements of an operand to prefetch it
   static constexpr int64_t kLeastAhead = 1 << 16;  // least multiply-adds to prefetch the next one
@@ -578,7 +582,7 @@ class GemmThread {
   bool a_in_place_ = false, b_in_place_ = false, b_even_ = false;
   // B exceeds the L2 cache; it exceeds it by far, so that transposing it more than once is fastest.
   bool b_out_ = false, b_far_ = false;
-  bool b_turned_ = false;  // columns of B are read in place and transposed in registers
+  bool transposes_b_ = false;  // columns of B are read in place and transposed in registers
   bool a_ks_run_ = false, b_ks_run_ = false, b_ks_even_ = false, a_rows_even_ = false;
   struct Call {
     MicroFn<T> run;

@@ -1,11 +1,11 @@
 // The micro-kernel for few rows of C and columns of B that are runs of memory: it transposes square
 // blocks of B in registers and packs nothing. Sums have the order of gemm_micro-inl.h.
 // Not a driver: gemm_run-inl.h finds the columns.
-#if defined(STOW_KERNELS_GEMM_TURNED_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef STOW_KERNELS_GEMM_TURNED_INL_H_
-#undef STOW_KERNELS_GEMM_TURNED_INL_H_
+#if defined(STOW_KERNELS_GEMM_TRANSPOSE_B_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef STOW_KERNELS_GEMM_TRANSPOSE_B_INL_H_
+#undef STOW_KERNELS_GEMM_TRANSPOSE_B_INL_H_
 #else
-#define STOW_KERNELS_GEMM_TURNED_INL_H_
+#define STOW_KERNELS_GEMM_TRANSPOSE_B_INL_H_
 #endif
 
 #include <hwy/highway.h>
@@ -23,7 +23,7 @@ namespace stow::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 /// Arguments of the micro-kernel. Strides are in elements.
-struct TurnedArgs {
+struct TransposeBArgs {
   int64_t kc;                 // depth
   const float* a;             // a panel [kc, kRows]
   const float* const* b;      // kLanes columns of kc adjacent k; missing columns repeat the last
@@ -34,13 +34,13 @@ struct TurnedArgs {
   ptrdiff_t prev_stride;
   int64_t cols;               // at most kLanes
 };
-using TurnedFn = void (*)(const TurnedArgs&);
+using TransposeBFn = void (*)(const TransposeBArgs&);
 
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 /// out[r][j] = sum over k of a[k][r] * b[j][k], plus prev[r][j] if prev is not null, for R rows:
 /// one accumulator for each element, from zero, fma over k in order.
 template <int R>
-HWY_NOINLINE void micro_turned(const TurnedArgs& args) {
+HWY_NOINLINE void micro_transpose_b(const TransposeBArgs& args) {
   const hn::ScalableTag<float> d;
   using V = hn::Vec<decltype(d)>;
   constexpr int kLanes = kLanesOf<float>;
@@ -76,15 +76,16 @@ HWY_NOINLINE void micro_turned(const TurnedArgs& args) {
 }
 
 template <int... R>
-constexpr std::array<TurnedFn, sizeof...(R)> turned_table(std::integer_sequence<int, R...>) {
-  return {&micro_turned<R + 1>...};
+constexpr std::array<TransposeBFn, sizeof...(R)> transpose_b_table(
+    std::integer_sequence<int, R...>) {
+  return {&micro_transpose_b<R + 1>...};
 }
-/// kTurned<float>[rows - 1]: the micro-kernel for that many rows.
+/// kMicroTransposeB<float>[rows - 1]: the micro-kernel for that many rows.
 template <typename T>
-constexpr auto kTurned = turned_table(std::make_integer_sequence<int, kRows>());
+constexpr auto kMicroTransposeB = transpose_b_table(std::make_integer_sequence<int, kRows>());
 #else
 template <typename T>
-constexpr std::array<TurnedFn, kRows> kTurned = {};  // there are none without vectors
+constexpr std::array<TransposeBFn, kRows> kMicroTransposeB = {};  // there are none without vectors
 #endif
 
 }  // namespace stow::cpu::HWY_NAMESPACE
