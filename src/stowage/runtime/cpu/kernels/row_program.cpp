@@ -72,7 +72,7 @@ std::shared_ptr<const CompiledRowProgram::Copy> CompiledRowProgram::find_copy(
 
 CompiledRowProgram::CompiledRowProgram(const RowProgram& program, const RowOverlaps& overlaps)
     : copy_(find_copy(program)), n_inputs_(program.inputs.size()), n_outputs_(program.outputs.size()) {
-  std::optional<UnrolledRows> unrolled = unroll_turned(program);
+  std::optional<UnrolledRows> unrolled = unroll_reversed(program);
   const RowProgram& made = unrolled ? unrolled->program : program;
   const RowOverlaps known = unrolled ? overlaps_of(*unrolled, overlaps) : overlaps;
   plan_ = std::make_shared<const RowPlan>(compile_row_plan(made, false, known));

@@ -26,6 +26,6 @@ struct UnrolledRows {
 /// computes all its indices at each point, so that adjacent memory is read and written together, a
 /// run of columns at a time. It writes the same bits. An output may be the memory of an input,
 /// element for element, as in the original.
-std::optional<UnrolledRows> unroll_turned(const RowProgram& program);
+std::optional<UnrolledRows> unroll_reversed(const RowProgram& program);
 
 }  // namespace stow::cpu

@@ -802,7 +802,7 @@ Case turned_case(DType t, int64_t heads, int64_t n, int64_t cols, uint64_t seed)
 }
 
 RowProgram unrolled(const RowProgram& program) {
-  const auto made = unroll_turned(program);
+  const auto made = unroll_reversed(program);
   return made ? made->program : program;
 }
 
