@@ -25,7 +25,7 @@ class BackwardPaired
     : public BackwardWalk<BackwardPaired<Kernel>, BackwardBuffersOf<Kernel>, kTileCols> {
   using Walk = BackwardWalk<BackwardPaired<Kernel>, BackwardBuffersOf<Kernel>, kTileCols>;
   using Walk::a_, Walk::s_, Walk::dims_, Walk::buf_, Walk::batch_, Walk::kv_head_, Walk::dq_stride_,
-      Walk::q_head_, Walk::k_lanes_, Walk::v_lanes_, Walk::k_deep_, Walk::dk_, Walk::dv_,
+      Walk::q_head_, Walk::k_transposed_, Walk::v_transposed_, Walk::k_rows_, Walk::dk_, Walk::dv_,
       Walk::place_, Walk::first_key_, Walk::n_keys_, Walk::first_row_, Walk::n_rows_, Walk::ahead_,
       Walk::dim_offsets, Walk::row_keys_, Walk::key_marks_, Walk::q_marks_, Walk::do_marks_,
       Walk::keys_cleaned_, Walk::q_cleaned_, Walk::do_cleaned_;
@@ -46,26 +46,27 @@ class BackwardPaired
     for (int64_t j = 0; j < n_keys_; ++j) at[j] = (first_key_ + j) * s_.k[1];
     dim_offsets(s_.k[3]);
     const Element* const k = elements(a_.k) + batch_ * s_.k[0] + kv_head_ * s_.k[2];
-    kernel_.pack_right(k, at, n_keys_, buf_.dims, dims_, buf_.k_lanes_marks + lanes_marks(),
-                       k_lanes_);
+    kernel_.pack_right(k, at, n_keys_, buf_.dims, dims_,
+                       buf_.k_transposed_marks + transposed_marks_offset(), k_transposed_);
     if (for_dq) {
-      const RowSource deep = this->finite(this->keys_source(), at, n_keys_, key_marks_[place_],
+      const RowSource rows = this->finite(this->keys_source(), at, n_keys_, key_marks_[place_],
                                           keys_cleaned_[place_]);
-      dim_offsets(deep.dim_stride);
-      kernel_.pack_right(elements(deep.base) + deep.origin, buf_.dims, dims_, at, n_keys_,
-                         buf_.k_deep_marks + deep_marks(), k_deep_);
+      dim_offsets(rows.dim_stride);
+      kernel_.pack_right(elements(rows.base) + rows.origin, buf_.dims, dims_, at, n_keys_,
+                         buf_.k_rows_marks + rows_marks_offset(), k_rows_);
     }
     for (int64_t j = 0; j < n_keys_; ++j) at[j] = (first_key_ + j) * s_.v[1];
     dim_offsets(s_.v[3]);
     kernel_.pack_right(elements(a_.v) + batch_ * s_.v[0] + kv_head_ * s_.v[2], at, n_keys_,
-                       buf_.dims, dims_, buf_.v_lanes_marks + lanes_marks(), v_lanes_);
+                       buf_.dims, dims_, buf_.v_transposed_marks + transposed_marks_offset(),
+                       v_transposed_);
   }
 
   void pack_queries(bool for_keys) {
     int64_t at[kQueryBlock];
     auto both = [&](const void* data, const std::array<int64_t, 4>& stride, uint32_t* rows,
-                    int8_t* rows_marks, uint32_t* deep, int8_t* deep_marks, uint8_t* marks,
-                    bool& cleaned) {
+                    int8_t* rows_marks, uint32_t* transposed, int8_t* transposed_marks,
+                    uint8_t* marks, bool& cleaned) {
       for (int64_t i = 0; i < n_rows_; ++i) at[i] = (first_row_ + i) * stride[1];
       RowSource from = this->query_source(data, stride);
       dim_offsets(from.dim_stride);
@@ -74,13 +75,13 @@ class BackwardPaired
       if (!for_keys) return;
       from = this->finite(from, at, n_rows_, marks, cleaned);
       dim_offsets(from.dim_stride);
-      kernel_.pack_left(elements(from.base) + from.origin, buf_.dims, dims_, at, n_rows_, deep_marks,
-                        deep);
+      kernel_.pack_left(elements(from.base) + from.origin, buf_.dims, dims_, at, n_rows_,
+                        transposed_marks, transposed);
     };
-    both(a_.q, s_.q, buf_.q_rows, buf_.q_rows_marks, buf_.q_deep, buf_.q_deep_marks, q_marks_,
-         q_cleaned_);
-    both(a_.d_out, s_.d_out, buf_.do_rows, buf_.do_rows_marks, buf_.do_deep, buf_.do_deep_marks,
-         do_marks_, do_cleaned_);
+    both(a_.q, s_.q, buf_.q_rows, buf_.q_rows_marks, buf_.q_transposed, buf_.q_transposed_marks,
+         q_marks_, q_cleaned_);
+    both(a_.d_out, s_.d_out, buf_.do_rows, buf_.do_rows_marks, buf_.do_transposed,
+         buf_.do_transposed_marks, do_marks_, do_cleaned_);
     const int64_t head = (batch_ * s_.q_heads + q_head_) * s_.q_len + first_row_;
     delta_ = a_.delta + head;
     for (int64_t i = 0; i < n_rows_; ++i) buf_.lse[i] = a_.lse[head + i] * kLog2E;
@@ -135,9 +136,9 @@ class BackwardPaired
       for (int64_t d = 0; d < dims_; d += kTileCols) {
         Kernel::multiply_rows(
             h, {depth, buf_.ds_rows + i * kKeyPairs * kParts + Kernel::row_offset(keys.first),
-                k_deep_ + (d * key_pairs + keys.first / 2 * kTileCols) * kParts,
+                k_rows_ + (d * key_pairs + keys.first / 2 * kTileCols) * kParts,
                 dq + i * dq_stride_ + d, dq_stride_, nullptr, nullptr,
-                buf_.k_deep_marks + deep_marks() + d});
+                buf_.k_rows_marks + rows_marks_offset() + d});
         ahead_.fetch(depth);
       }
     }
@@ -187,12 +188,14 @@ class BackwardPaired
     const int64_t i = t.row;
     multiply<Onto::kNothing>(
         t.n,
-        {dim_pairs_, buf_.q_rows + i * dim_words_, k_lanes_ + t.key * dim_words_, scores(t),
-         kTileCols, nullptr, buf_.q_rows_marks + i, buf_.k_lanes_marks + lanes_marks() + t.key});
+        {dim_pairs_, buf_.q_rows + i * dim_words_, k_transposed_ + t.key * dim_words_, scores(t),
+         kTileCols, nullptr, buf_.q_rows_marks + i,
+         buf_.k_transposed_marks + transposed_marks_offset() + t.key});
     multiply<Onto::kNothing>(
         t.n,
-        {dim_pairs_, buf_.do_rows + i * dim_words_, v_lanes_ + t.key * dim_words_, d_scores(t),
-         kTileCols, nullptr, buf_.do_rows_marks + i, buf_.v_lanes_marks + lanes_marks() + t.key});
+        {dim_pairs_, buf_.do_rows + i * dim_words_, v_transposed_ + t.key * dim_words_, d_scores(t),
+         kTileCols, nullptr, buf_.do_rows_marks + i,
+         buf_.v_transposed_marks + transposed_marks_offset() + t.key});
     ahead_.fetch(2 * dim_pairs_);
   }
 
@@ -204,10 +207,10 @@ class BackwardPaired
       const int64_t h = std::min(kRows, dims_ - d);
       const int64_t a = (d * row_pairs + t.from / 2 * kRows) * kParts;
       const int64_t to = t.key * sums_ + d * kTileCols;
-      multiply<Onto::kOut>(h, {depth, buf_.do_deep + a, p(t) + b, dv_ + to, kTileCols, nullptr,
-                               buf_.do_deep_marks + d, nullptr});
-      multiply<Onto::kOut>(h, {depth, buf_.q_deep + a, ds(t) + b, dk_ + to, kTileCols, nullptr,
-                               buf_.q_deep_marks + d, nullptr});
+      multiply<Onto::kOut>(h, {depth, buf_.do_transposed + a, p(t) + b, dv_ + to, kTileCols,
+                               nullptr, buf_.do_transposed_marks + d, nullptr});
+      multiply<Onto::kOut>(h, {depth, buf_.q_transposed + a, ds(t) + b, dk_ + to, kTileCols,
+                               nullptr, buf_.q_transposed_marks + d, nullptr});
       ahead_.fetch(2 * depth);
     }
   }
@@ -261,11 +264,11 @@ class BackwardPaired
   }
 
   // Offsets of the marks of the current block of keys.
-  int64_t lanes_marks() const {
-    return place_ * buf_.lanes_marks;
+  int64_t transposed_marks_offset() const {
+    return place_ * buf_.n_transposed_marks;
   }
-  int64_t deep_marks() const {
-    return place_ * buf_.deep_marks;
+  int64_t rows_marks_offset() const {
+    return place_ * buf_.n_rows_marks;
   }
 
   Kernel kernel_;

@@ -197,14 +197,14 @@ AttentionBackwardPlan plan_attention_backward(const AttentionSpec& spec, int thr
 struct AttentionBackwardBuffers {
   // key_run blocks of keys: k^T and v^T as right operands of S and dP, k as right operand of dq,
   // and the sums dk^T and dv^T.
-  float *k_lanes, *v_lanes, *k_deep, *dk, *dv;
-  // Sizes of a block of keys, in elements: in k_lanes and v_lanes; in k_deep; in dk and dv.
-  int64_t lanes_size, deep_size, sums_size;
+  float *k_transposed, *v_transposed, *k_rows, *dk, *dv;
+  // Elements of a block of keys: in k_transposed and v_transposed; in k_rows; in dk and dv.
+  int64_t transposed_size, rows_size, sums_size;
   // A block of queries: q and d_out as left operands of S and dP, q^T and d_out^T as left operands
   // of dk^T and dv^T.
-  float *q_rows, *do_rows, *q_deep, *do_deep;
+  float *q_rows, *do_rows, *q_transposed, *do_transposed;
   // P and dS of a panel of keys; dS of a block of queries as left operand of dq; the sums of dq.
-  float *p, *ds, *ds_turned, *dq;
+  float *p, *ds, *ds_rows, *dq;
   int64_t* dims;  // offsets of the dims of a row
   void* finite;   // with intervals: the copy of finite_rows(), a block of keys or queries
   AttentionBackwardBuffers(const AttentionSpec& s, const AttentionBackwardPlan& p, Carver& from);
@@ -212,18 +212,18 @@ struct AttentionBackwardBuffers {
 
 /// The same for products of pairs of bf16.
 struct AttentionBackwardPairs {
-  uint32_t *k_lanes, *v_lanes, *k_deep;
+  uint32_t *k_transposed, *v_transposed, *k_rows;
   float *dk, *dv;
-  // Sizes of a block of keys, in elements: in k_lanes and v_lanes; in k_deep; in dk and dv.
-  int64_t lanes_size, deep_size, sums_size;
-  uint32_t *q_rows, *do_rows, *q_deep, *do_deep;
+  // Elements of a block of keys: in k_transposed and v_transposed; in k_rows; in dk and dv.
+  int64_t transposed_size, rows_size, sums_size;
+  uint32_t *q_rows, *do_rows, *q_transposed, *do_transposed;
   uint32_t *p, *ds;  // P and dS of kPanelCols keys, as pairs of queries; turns() buffers of each
   int64_t panel_size;  // words of one of these buffers
   uint32_t* ds_rows;  // dS, [queries, pairs of kKeyBlock keys]
-  // Number of marks of a block of keys: in k_lanes_marks and v_lanes_marks; in k_deep_marks.
-  int64_t lanes_marks, deep_marks;
-  int8_t *k_lanes_marks, *v_lanes_marks, *k_deep_marks;
-  int8_t *q_rows_marks, *do_rows_marks, *q_deep_marks, *do_deep_marks;
+  // Marks of a block of keys: in k_transposed_marks and v_transposed_marks; in k_rows_marks.
+  int64_t n_transposed_marks, n_rows_marks;
+  int8_t *k_transposed_marks, *v_transposed_marks, *k_rows_marks;
+  int8_t *q_rows_marks, *do_rows_marks, *q_transposed_marks, *do_transposed_marks;
   float *scores, *dp, *lse, *dq;  // S and dP of a tile; lse times log2(e); the sums of dq
   int64_t* dims;
   void* finite;  // as above

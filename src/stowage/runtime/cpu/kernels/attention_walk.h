@@ -109,7 +109,8 @@ class BackwardWalk {
   Buffers buf_;
   int64_t batch_, kv_head_, dq_stride_, q_head_ = 0;
   // The current block of keys and its packed forms; the current block of queries.
-  decltype(Buffers::k_lanes) k_lanes_ = nullptr, v_lanes_ = nullptr, k_deep_ = nullptr;
+  decltype(Buffers::k_transposed) k_transposed_ = nullptr, v_transposed_ = nullptr,
+                                  k_rows_ = nullptr;
   float *dk_ = nullptr, *dv_ = nullptr;
   int64_t place_ = 0, first_key_ = 0, n_keys_ = 0, first_row_ = 0, n_rows_ = 0;
   KeyRange row_keys_[kQueryBlock];  // keys that each query of the block sees
@@ -243,9 +244,9 @@ class BackwardWalk {
     place_ = place;
     first_key_ = block * kKeyBlock;
     n_keys_ = std::min(kKeyBlock, s_.kv_len - first_key_);
-    k_lanes_ = buf_.k_lanes + place * buf_.lanes_size;
-    v_lanes_ = buf_.v_lanes + place * buf_.lanes_size;
-    k_deep_ = buf_.k_deep + place * buf_.deep_size;
+    k_transposed_ = buf_.k_transposed + place * buf_.transposed_size;
+    v_transposed_ = buf_.v_transposed + place * buf_.transposed_size;
+    k_rows_ = buf_.k_rows + place * buf_.rows_size;
     dk_ = buf_.dk + place * buf_.sums_size;
     dv_ = buf_.dv + place * buf_.sums_size;
   }
