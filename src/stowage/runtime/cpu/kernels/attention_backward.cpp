@@ -31,9 +31,9 @@ constexpr Multiples<kWidth, 1> kSteps;
 
 // With S = scale q k^T, P = exp(S - lse), dP = d_out v^T, dS = P (dP - delta):
 //   dv = P^T d_out, dk = scale dS^T q, dq = scale dS k.
-// P and dS of a block of queries are computed for a panel of kWidth keys at a time. They are stored as
-// [queries, kWidth keys], the right operands of dv^T and dk^T [dims, kWidth keys]. dS is also packed as
-// rows [queries, keys], the left operand of dq.
+// P and dS of a block of queries are computed for a panel of kWidth keys at a time. They are stored
+// as [queries, kWidth keys], the right operands of dv^T and dk^T [dims, kWidth keys]. dS is also
+// packed as rows [queries, keys], the left operand of dq.
 class BackwardTask : public BackwardWalk<BackwardTask, AttentionBackwardBuffers, kWidth> {
  public:
   using BackwardWalk::BackwardWalk;
@@ -45,8 +45,8 @@ class BackwardTask : public BackwardWalk<BackwardTask, AttentionBackwardBuffers,
     const int64_t k0 = batch_ * s_.k[0] + kv_head_ * s_.k[2];
     pack<kWidth>(s_.dtype, a_.k, k0, at, n_keys_, buf_.dims, dims_, k_transposed_);
     if (for_dq) {
-      const RowSource k = finite(keys_source(), at, n_keys_, key_marks_[place_],
-                                 keys_cleaned_[place_]);
+      const RowSource k = finite(keys_source(), at, n_keys_, key_marks_[packed_index_],
+                                 keys_cleaned_[packed_index_]);
       dim_offsets(k.dim_stride);
       pack<kWidth>(s_.dtype, k.base, k.origin, buf_.dims, dims_, at, n_keys_, k_rows_);
     }
@@ -78,7 +78,7 @@ class BackwardTask : public BackwardWalk<BackwardTask, AttentionBackwardBuffers,
 
   // The packed queries and the packed keys: adds to dk and dv, and to dq [rows, dq_stride_] if
   // given.
-  void meet(bool for_keys, float* dq) {
+  void add_block_pair(bool for_keys, float* dq) {
     for (int64_t key = 0; key < n_keys_; key += kWidth) {
       const KeyRange rows = panel_rows_[key / kWidth] = rows_that_see(key, kRows);
       if (rows.size() <= 0) continue;

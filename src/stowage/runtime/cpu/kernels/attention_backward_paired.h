@@ -26,9 +26,9 @@ class BackwardPaired
   using Walk = BackwardWalk<BackwardPaired<Kernel>, BackwardBuffersOf<Kernel>, kTileCols>;
   using Walk::a_, Walk::s_, Walk::dims_, Walk::buf_, Walk::batch_, Walk::kv_head_, Walk::dq_stride_,
       Walk::q_head_, Walk::k_transposed_, Walk::v_transposed_, Walk::k_rows_, Walk::dk_, Walk::dv_,
-      Walk::place_, Walk::first_key_, Walk::n_keys_, Walk::first_row_, Walk::n_rows_, Walk::ahead_,
-      Walk::dim_offsets, Walk::row_keys_, Walk::key_marks_, Walk::q_marks_, Walk::do_marks_,
-      Walk::keys_cleaned_, Walk::q_cleaned_, Walk::do_cleaned_;
+      Walk::packed_index_, Walk::first_key_, Walk::n_keys_, Walk::first_row_, Walk::n_rows_,
+      Walk::ahead_, Walk::dim_offsets, Walk::row_keys_, Walk::key_marks_, Walk::q_marks_,
+      Walk::do_marks_, Walk::keys_cleaned_, Walk::q_cleaned_, Walk::do_cleaned_;
   static constexpr int64_t kRows = Kernel::kUnits.rows, kParts = Kernel::kUnits.parts;
   using Element = typename Kernel::Element;
   static constexpr int64_t padded(int64_t n) { return Kernel::kUnits.pairs_of(n); }
@@ -49,8 +49,9 @@ class BackwardPaired
     kernel_.pack_right(k, at, n_keys_, buf_.dims, dims_,
                        buf_.k_transposed_marks + transposed_marks_offset(), k_transposed_);
     if (for_dq) {
-      const RowSource rows = this->finite(this->keys_source(), at, n_keys_, key_marks_[place_],
-                                          keys_cleaned_[place_]);
+      const RowSource rows =
+          this->finite(this->keys_source(), at, n_keys_, key_marks_[packed_index_],
+                       keys_cleaned_[packed_index_]);
       dim_offsets(rows.dim_stride);
       kernel_.pack_right(elements(rows.base) + rows.origin, buf_.dims, dims_, at, n_keys_,
                          buf_.k_rows_marks + rows_marks_offset(), k_rows_);
@@ -94,7 +95,7 @@ class BackwardPaired
 
   // Adds the share of the packed block of queries and the packed block of keys to dk and dv, if
   // `for_keys`, and to dq [rows, dq_stride_], if not null.
-  void meet(bool for_keys, float* dq) {
+  void add_block_pair(bool for_keys, float* dq) {
     Tile before{}, now{};
     for (now.key = 0; now.key < n_keys_; now.key += kTileCols) {
       const KeyRange rows = panel_rows_[now.key / kTileCols] = this->rows_that_see(now.key, kRows);
@@ -265,10 +266,10 @@ class BackwardPaired
 
   // Offsets of the marks of the current block of keys.
   int64_t transposed_marks_offset() const {
-    return place_ * buf_.n_transposed_marks;
+    return packed_index_ * buf_.n_transposed_marks;
   }
   int64_t rows_marks_offset() const {
-    return place_ * buf_.n_rows_marks;
+    return packed_index_ * buf_.n_rows_marks;
   }
 
   Kernel kernel_;

@@ -125,7 +125,7 @@ class FewQueriesTask {
     attend<C>(any);
     // The probability 0 of a hidden key may have been multiplied by a number that is not finite.
     if (s_.intervals && !all_finite(buf_.o, cols_ * depth_)) {
-      careful_ = true;
+      separates_nonfinite_ = true;
       attend<C>(any);
     }
     a_.plan.splits_keys() ? finish_part() : finish();
@@ -186,7 +186,7 @@ class FewQueriesTask {
     for (int64_t c = cols_; c < C; ++c) std::fill_n(buf_.scores + c * kKeyBlock, lane + n, 0.0f);
     RowSource v = rows_from(first, source(a_.v, s_.v), s_.v);
     uint8_t marks[kKeyBlock];
-    if (careful_ && !all_see(first, last)) {
+    if (separates_nonfinite_ && !all_see(first, last)) {
       int64_t at[kKeyBlock];
       for (int64_t j = 0; j < n; ++j) at[j] = j * s_.v[1];
       v = finite_rows(s_.dtype, v, at, n, s_.head_dim, buf_.finite, marks);
@@ -282,7 +282,7 @@ class FewQueriesTask {
   int64_t task_;
   const AttentionForwardPlace here_;
   int64_t batch_, kv_head_, cols_;
-  bool careful_ = false;  // true: numbers of v that are not finite are added separately
+  bool separates_nonfinite_ = false;  // true: numbers of v that are not finite are added separately
   KeyRange ranges_[kFewColumns];  // range of keys that each query sees
 };
 

@@ -86,7 +86,7 @@ class ForwardTask {
     attend(padded);
     // A zero for what is not seen may have met a number that is not finite.
     if (s_.intervals && !all_finite(buf_.o, padded * s_.head_dim)) {
-      careful_ = true;
+      separates_nonfinite_ = true;
       attend(padded);
     }
     if (a_.plan.splits_keys()) return finish_part();
@@ -117,7 +117,8 @@ class ForwardTask {
     pack<kRows>(s_.dtype, a_.k, k_origin, at, keys, buf_.dims, s_.head_dim, buf_.k);
     for (int64_t j = 0; j < keys; ++j) at[j] = (first_key + j) * s_.v[1];
     RowSource v{a_.v, here_.batch * s_.v[0] + here_.kv_head * s_.v[2], s_.v[3]};
-    if (careful_) v = finite_rows(s_.dtype, v, at, keys, s_.head_dim, buf_.finite, marks_);
+    if (separates_nonfinite_)
+      v = finite_rows(s_.dtype, v, at, keys, s_.head_dim, buf_.finite, marks_);
     for (int64_t d = 0; d < s_.head_dim; ++d) buf_.dims[d] = d * v.dim_stride;
     pack<kRows>(s_.dtype, v.base, v.origin, buf_.dims, s_.head_dim, at, keys, buf_.v);
     ahead_.packed(first_key, keys);
@@ -212,7 +213,7 @@ class ForwardTask {
   int64_t offsets_[kQueryColumns];
   // If so, numbers that are not finite are left out of the packed v, and added by themselves; marks_
   // has its rows with such.
-  bool careful_ = false;
+  bool separates_nonfinite_ = false;
   uint8_t marks_[kKeyBlock];
 };
 

@@ -130,7 +130,7 @@ class ForwardPaired {
     attend(padded);
     // The probability 0 of a hidden key may have been multiplied by a number that is not finite.
     if (s_.intervals && !all_finite(buf_.o, padded / kTileCols * panel_)) {
-      careful_ = true;
+      separates_nonfinite_ = true;
       attend(padded);
     }
     if (a_.plan.splits_keys()) return finish_part();
@@ -162,7 +162,7 @@ class ForwardPaired {
                       buf_.dims, dims_, buf_.k_marks, buf_.k);
     for (int64_t j = 0; j < keys; ++j) at[j] = (first_key + j) * s_.v[1];
     RowSource v{a_.v, here_.batch * s_.v[0] + here_.kv_head * s_.v[2], s_.v[3]};
-    if (careful_) v = finite_rows(s_.dtype, v, at, keys, dims_, buf_.finite, marks_);
+    if (separates_nonfinite_) v = finite_rows(s_.dtype, v, at, keys, dims_, buf_.finite, marks_);
     cleaned_ = v.cleaned;
     for (int64_t d = 0; d < dims_; ++d) buf_.dims[d] = d * v.dim_stride;
     kernel_.pack_left(elements(v.base) + v.origin, buf_.dims, dims_, at, keys, buf_.v_marks, buf_.v);
@@ -300,9 +300,9 @@ class ForwardPaired {
   int64_t task_;
   AttentionForwardAhead ahead_;
   int64_t offsets_[kQueryColumns];
-  // careful_: numbers that are not finite are left out of the packed v and added separately.
+  // separates_nonfinite_: numbers that are not finite are left out of the packed v and added apart.
   // cleaned_: the packed block of v had such numbers, in the rows that marks_ marks.
-  bool careful_ = false, cleaned_ = false;
+  bool separates_nonfinite_ = false, cleaned_ = false;
   uint8_t marks_[kKeyBlock];
 };
 
