@@ -17,7 +17,7 @@ namespace stow::cpu::pairs {
 // [queries, pairs], the left operand of dq. `Kernel` is explained in attention_pairs.h.
 template <typename Kernel>
 struct BackwardBuffersOf : AttentionBackwardPairs {
-  BackwardBuffersOf(const AttentionSpec& s, const AttentionBackwardPlan& p, Carver& from)
+  BackwardBuffersOf(const AttentionSpec& s, const AttentionBackwardPlan& p, BumpAllocator& from)
       : AttentionBackwardPairs(s, p, Kernel::kUnits, from) {}
 };
 template <typename Kernel>

@@ -91,7 +91,7 @@ class FewQueriesTask {
  public:
   FewQueriesTask(const AttentionForwardArgs& args, void* workspace, int64_t task)
       : a_(args), s_(args.spec), depth_(round_up_to(args.spec.head_dim, kFewLanes)),
-        carver_(workspace), buf_(args.spec, args.plan, carver_), task_(task),
+        allocator_(workspace), buf_(args.spec, args.plan, allocator_), task_(task),
         here_(args.spec, args.plan, task), batch_(here_.batch), kv_head_(here_.kv_head),
         cols_(args.plan.columns) {}
 
@@ -277,7 +277,7 @@ class FewQueriesTask {
   const AttentionForwardArgs& a_;
   const AttentionSpec& s_;
   int64_t depth_;
-  Carver carver_;
+  BumpAllocator allocator_;
   AttentionForwardBuffers buf_;
   int64_t task_;
   const AttentionForwardPlace here_;

@@ -67,8 +67,8 @@ class ForwardTask {
   ForwardTask(const AttentionForwardArgs& args, void* workspace, int64_t task, int64_t next)
       : a_(args),
         s_(args.spec),
-        carver_(workspace),
-        buf_(args.spec, args.plan, carver_),
+        allocator_(workspace),
+        buf_(args.spec, args.plan, allocator_),
         here_(args.spec, args.plan, task),
         columns_(args, here_),
         task_(task),
@@ -204,7 +204,7 @@ class ForwardTask {
 
   const AttentionForwardArgs& a_;
   const AttentionSpec& s_;
-  Carver carver_;
+  BumpAllocator allocator_;
   AttentionForwardBuffers buf_;
   const AttentionForwardPlace here_;
   const ForwardColumns<kWidth> columns_;

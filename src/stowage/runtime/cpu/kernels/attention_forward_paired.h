@@ -112,8 +112,8 @@ class ForwardPaired {
         dim_pairs_(Kernel::kUnits.pairs_of(dims_)),
         dim_words_(dim_pairs_ * kParts),
         panel_(Kernel::kUnits.rows_of(dims_) * kTileCols),
-        carver_(workspace),
-        buf_(args.spec, args.plan, Kernel::kUnits, carver_),
+        allocator_(workspace),
+        buf_(args.spec, args.plan, Kernel::kUnits, allocator_),
         here_(args.spec, args.plan, task),
         columns_(args, here_),
         task_(task),
@@ -293,7 +293,7 @@ class ForwardPaired {
   int64_t panel_;  // elements of the outputs of kTileCols queries
   Kernel kernel_;
   SoftmaxStep<Kernel> softmax_;
-  Carver carver_;
+  BumpAllocator allocator_;
   AttentionForwardPairs buf_;
   const AttentionForwardPlace here_;
   const ForwardColumns<kTileCols> columns_;

@@ -13,13 +13,13 @@ void check(const AttentionSpec& s) {
 }
 
 // Room for the finite numbers of some rows.
-void* take_rows(const AttentionSpec& s, int64_t rows, Carver& from) {
+void* take_rows(const AttentionSpec& s, int64_t rows, BumpAllocator& from) {
   return s.intervals ? from.take<char>(rows * s.head_dim * dtype_bytes(s.dtype)) : nullptr;
 }
 
 template <typename Buffers, typename Plan, typename... Units>
 int64_t measured(const AttentionSpec& s, const Plan& p, const Units&... units) {
-  Carver measure(nullptr);
+  BumpAllocator measure(nullptr);
   Buffers(s, p, units..., measure);
   return measure.used();
 }
@@ -58,7 +58,8 @@ AttentionForwardPlan plan_attention_forward(const AttentionSpec& s, int threads)
 }
 
 AttentionForwardBuffers::AttentionForwardBuffers(const AttentionSpec& s,
-                                                 const AttentionForwardPlan& p, Carver& from) {
+                                                 const AttentionForwardPlan& p,
+                                                 BumpAllocator& from) {
   static_assert(kFewColumns <= kPanelCols && kKeyBlock % kFewLanes == 0);
   const int64_t keys = std::min(kKeyBlock, s.kv_len);
   const int64_t dims_up = p.few() ? round_up_to(s.head_dim, kFewLanes) : s.head_dim;
@@ -75,7 +76,7 @@ AttentionForwardBuffers::AttentionForwardBuffers(const AttentionSpec& s,
 }
 
 AttentionForwardPairs::AttentionForwardPairs(const AttentionSpec& s, const AttentionForwardPlan& p,
-                                             const AttentionUnits& units, Carver& from) {
+                                             const AttentionUnits& units, BumpAllocator& from) {
   static_assert(kKeyBlock % kTileUnits.rows == 0 && kKeyBlock % (2 * kTileUnits.pairs) == 0);
   const int64_t keys = std::min(kKeyBlock, s.kv_len), dim_pairs = units.pairs_of(s.head_dim);
   const int64_t dim_rows = units.rows_of(s.head_dim);
@@ -122,7 +123,8 @@ AttentionBackwardPlan plan_attention_backward(const AttentionSpec& s, int thread
 }
 
 AttentionBackwardBuffers::AttentionBackwardBuffers(const AttentionSpec& s,
-                                                   const AttentionBackwardPlan& p, Carver& from) {
+                                                   const AttentionBackwardPlan& p,
+                                                   BumpAllocator& from) {
   const int64_t keys = std::min(kKeyBlock, s.kv_len), lanes = round_up_to(keys, kPanelCols);
   const int64_t rows = round_up_to(std::min(kQueryBlock, s.q_len), kPanelRows);
   const int64_t dim_rows = round_up_to(s.head_dim, kPanelRows);
@@ -148,7 +150,7 @@ AttentionBackwardBuffers::AttentionBackwardBuffers(const AttentionSpec& s,
 
 AttentionBackwardPairs::AttentionBackwardPairs(const AttentionSpec& s,
                                                const AttentionBackwardPlan& p,
-                                               const AttentionUnits& units, Carver& from) {
+                                               const AttentionUnits& units, BumpAllocator& from) {
   static_assert(kPairUnits.rows % 2 == 0 && kQueryBlock % kPairUnits.rows == 0 &&
                 kQueryBlock % kTileUnits.rows == 0 && kQueryBlock % (2 * kTileUnits.pairs) == 0);
   const int64_t keys = std::min(kKeyBlock, s.kv_len), lanes = round_up_to(keys, kPanelCols);

@@ -25,9 +25,9 @@ inline constexpr int64_t kPanelCols = 32;    // a multiple of every micro-kernel
 
 /// A bump allocator over a workspace. If the base is null, it only counts bytes, and take() returns
 /// null.
-class Carver {
+class BumpAllocator {
  public:
-  explicit Carver(void* base) : base_(static_cast<char*>(base)) {}
+  explicit BumpAllocator(void* base) : base_(static_cast<char*>(base)) {}
   /// Returns room for n objects, aligned to 64 bytes.
   template <typename T>
   T* take(int64_t n) {
@@ -164,7 +164,8 @@ struct AttentionForwardBuffers {
   float *q, *o, *k, *v, *scores, *max, *sum, *rows;
   int64_t* dims;  // offsets of the dims of a row
   void* finite;   // with intervals: the copy of finite_rows(), for a block of keys
-  AttentionForwardBuffers(const AttentionSpec& s, const AttentionForwardPlan& p, Carver& from);
+  AttentionForwardBuffers(const AttentionSpec& s, const AttentionForwardPlan& p,
+                          BumpAllocator& from);
 };
 
 /// The same for products of pairs of bf16. Operands are packed as words of two, in panels [..,
@@ -176,7 +177,7 @@ struct AttentionForwardPairs {
   int64_t* dims;
   void* finite;  // as above
   AttentionForwardPairs(const AttentionSpec& s, const AttentionForwardPlan& p,
-                        const AttentionUnits& units, Carver& from);
+                        const AttentionUnits& units, BumpAllocator& from);
 };
 
 /// The plan of the backward pass. If `fused`, one task for each batch element and key-value head
@@ -207,7 +208,8 @@ struct AttentionBackwardBuffers {
   float *p, *ds, *ds_rows, *dq;
   int64_t* dims;  // offsets of the dims of a row
   void* finite;   // with intervals: the copy of finite_rows(), a block of keys or queries
-  AttentionBackwardBuffers(const AttentionSpec& s, const AttentionBackwardPlan& p, Carver& from);
+  AttentionBackwardBuffers(const AttentionSpec& s, const AttentionBackwardPlan& p,
+                           BumpAllocator& from);
 };
 
 /// The same for products of pairs of bf16.
@@ -228,7 +230,7 @@ struct AttentionBackwardPairs {
   int64_t* dims;
   void* finite;  // as above
   AttentionBackwardPairs(const AttentionSpec& s, const AttentionBackwardPlan& p,
-                         const AttentionUnits& units, Carver& from);
+                         const AttentionUnits& units, BumpAllocator& from);
 };
 
 }  // namespace stow::cpu

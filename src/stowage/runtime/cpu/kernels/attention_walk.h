@@ -50,8 +50,8 @@ class BackwardWalk {
 
  protected:
   BackwardWalk(const AttentionBackwardArgs& args, void* workspace, int64_t head)
-      : a_(args), s_(args.spec), dims_(args.spec.head_dim), carver_(workspace),
-        buf_(args.spec, args.plan, carver_), batch_(head / args.spec.kv_heads),
+      : a_(args), s_(args.spec), dims_(args.spec.head_dim), allocator_(workspace),
+        buf_(args.spec, args.plan, allocator_), batch_(head / args.spec.kv_heads),
         kv_head_(head % args.spec.kv_heads), dq_stride_(round_up_to(dims_, kPanelCols)),
         ahead_(AttentionAhead::kStepsALine) {}
 
@@ -106,7 +106,7 @@ class BackwardWalk {
   const AttentionBackwardArgs& a_;
   const AttentionSpec& s_;
   int64_t dims_;
-  Carver carver_;
+  BumpAllocator allocator_;
   Buffers buf_;
   int64_t batch_, kv_head_, dq_stride_, q_head_ = 0;
   // The current block of keys and its packed forms; the current block of queries.
