@@ -243,7 +243,8 @@ bool Compiler::may_overlap(int k, int input) {
 }
 
 bool Compiler::can_be_apart(int k, int input) const {
-  return !careful_ && overlaps_.of(static_cast<size_t>(k), static_cast<size_t>(input)) != Overlap::kAlways;
+  return !may_alias_ &&
+         overlaps_.of(static_cast<size_t>(k), static_cast<size_t>(input)) != Overlap::kAlways;
 }
 
 bool Compiler::assume_apart(int k, int input) {
@@ -406,14 +407,15 @@ void set_least_streamed_bytes(int64_t bytes) {
 namespace {
 
 // What later phases want is kept, unless that is too much: then they compute it again.
-RowPlan compile_in_strips(const RowProgram& program, const RowOverlaps& overlaps, bool careful,
+RowPlan compile_in_strips(const RowProgram& program, const RowOverlaps& overlaps, bool may_alias,
                           int64_t tile_elems, bool in_blocks = false) {
-  RowPlan plan = rows::Compiler(program, overlaps, careful, tile_elems, true, in_blocks).compile();
+  RowPlan plan =
+      rows::Compiler(program, overlaps, may_alias, tile_elems, true, in_blocks).compile();
   if (plan.kept_bytes <= rows::kKeepBytes) return plan;
-  return rows::Compiler(program, overlaps, careful, tile_elems, false, in_blocks).compile();
+  return rows::Compiler(program, overlaps, may_alias, tile_elems, false, in_blocks).compile();
 }
 
-RowPlan in_longer_strips(const RowProgram& program, const RowOverlaps& overlaps, bool careful,
+RowPlan in_longer_strips(const RowProgram& program, const RowOverlaps& overlaps, bool may_alias,
                          RowPlan plan) {
   using rows::kFetchElems, rows::kTileElems;
   // Strips with nothing in scratch share the near cache with nobody, and may be longer; much longer
@@ -424,10 +426,10 @@ RowPlan in_longer_strips(const RowProgram& program, const RowOverlaps& overlaps,
   const bool has_strips = std::any_of(plan.registers.begin(), plan.registers.end(),
                                       [](const Register& r) { return has_column(r.span); });
   if (plan.has_row_reductions || !plan.column_stores.empty() || has_strips) return plan;
-  plan = compile_in_strips(program, overlaps, careful, 2 * kTileElems);
+  plan = compile_in_strips(program, overlaps, may_alias, 2 * kTileElems);
   plan.fetches = !leaves_streams_alone();
   if (fetches_to_first_cache()) return plan;
-  RowPlan longer = compile_in_strips(program, overlaps, careful, 8 * kTileElems);
+  RowPlan longer = compile_in_strips(program, overlaps, may_alias, 8 * kTileElems);
   const bool alike =
       longer.thread_bytes == plan.thread_bytes && longer.shared_bytes == plan.shared_bytes;
   if (!alike) return plan;
@@ -442,19 +444,19 @@ RowPlan in_longer_strips(const RowProgram& program, const RowOverlaps& overlaps,
 
 }  // namespace
 
-RowPlan compile_row_blocks(const RowProgram& program, bool careful) {
-  return compile_in_strips(program, {}, careful, rows::kTileElems, true);
+RowPlan compile_row_blocks(const RowProgram& program, bool may_alias) {
+  return compile_in_strips(program, {}, may_alias, rows::kTileElems, true);
 }
 
-RowPlan compile_row_plan(const RowProgram& program, bool careful, const RowOverlaps& overlaps) {
-  RowPlan plan = compile_in_strips(program, overlaps, careful, rows::kTileElems);
+RowPlan compile_row_plan(const RowProgram& program, bool may_alias, const RowOverlaps& overlaps) {
+  RowPlan plan = compile_in_strips(program, overlaps, may_alias, rows::kTileElems);
   if (plan.thread_bytes > rows::kNearBytes) {
     const RowProgram ordered = in_order_of_results(program);
-    RowPlan other = compile_in_strips(ordered, overlaps, careful, rows::kTileElems);
+    RowPlan other = compile_in_strips(ordered, overlaps, may_alias, rows::kTileElems);
     if (other.thread_bytes < plan.thread_bytes)
-      return in_longer_strips(ordered, overlaps, careful, std::move(other));
+      return in_longer_strips(ordered, overlaps, may_alias, std::move(other));
   }
-  return in_longer_strips(program, overlaps, careful, std::move(plan));
+  return in_longer_strips(program, overlaps, may_alias, std::move(plan));
 }
 
 }  // namespace stow::cpu

@@ -45,15 +45,15 @@ struct Fused {
 // Compiles one row program.
 class Compiler {
  public:
-  /// `careful`: see compile_row_plan(). Strips have about `tile_elems` elements, unless a reduction
-  /// requires another size. `keeps`: values that later phases read are kept for the whole row, not
-  /// computed again. `in_blocks`: the plan is for run_row_block().
-  Compiler(const RowProgram& program, const RowOverlaps& overlaps, bool careful, int64_t tile_elems,
-           bool keeps, bool in_blocks = false)
+  /// `may_alias`: see compile_row_plan(). Strips have about `tile_elems` elements, unless a
+  /// reduction requires another size. `keeps`: values that later phases read are kept for the whole
+  /// row, not computed again. `in_blocks`: the plan is for run_row_block().
+  Compiler(const RowProgram& program, const RowOverlaps& overlaps, bool may_alias,
+           int64_t tile_elems, bool keeps, bool in_blocks = false)
       : program_(program),
         overlaps_(overlaps),
         steps_(program.steps),
-        careful_(careful),
+        may_alias_(may_alias),
         tile_elems_(tile_elems),
         keeps_(keeps) {
     plan_.in_blocks = in_blocks;
@@ -259,7 +259,7 @@ class Compiler {
   const RowProgram& program_;
   const RowOverlaps& overlaps_;
   std::vector<Step> steps_;
-  const bool careful_;
+  const bool may_alias_;
   const int64_t tile_elems_;
   const bool keeps_;
   RowPlan plan_;

@@ -202,12 +202,13 @@ void set_streams_left_alone(std::optional<bool> left);
 int64_t least_streamed_bytes();
 void set_least_streamed_bytes(int64_t bytes);
 
-/// Compiles a row program. With `careful`, the plan is right whichever outputs are the same memory
-/// as an input, as far as `overlaps` leaves that open. Otherwise stores come as early as possible,
-/// and the plan is right if no pair of must_differ has the same address.
-RowPlan compile_row_plan(const RowProgram& program, bool careful, const RowOverlaps& overlaps = {});
+/// Compiles a row program. With `may_alias`, the plan is right whichever outputs are the same
+/// memory as an input, as far as `overlaps` leaves that open. Otherwise stores come as early as
+/// possible, and the plan is right if no pair of must_differ has the same address.
+RowPlan compile_row_plan(const RowProgram& program, bool may_alias,
+                         const RowOverlaps& overlaps = {});
 /// The same for run_row_block(). The program has no column reductions.
-RowPlan compile_row_blocks(const RowProgram& program, bool careful);
+RowPlan compile_row_blocks(const RowProgram& program, bool may_alias);
 /// Runs a plan. `inputs` and `outputs` are base addresses; `scratch` holds shared_bytes_of(threads)
 /// and thread_bytes_of(threads) for each thread.
 void run_row_plan(const RowPlan& plan, const std::byte* const* inputs, std::byte* const* outputs,

@@ -45,7 +45,7 @@ class CompiledRowProgram {
   /// The plan's operands in the program's, if unrolling has changed them; else empty.
   std::vector<UnrolledRows::Base> inputs_, outputs_;
   std::shared_ptr<const RowPlan> plan_;
-  std::shared_ptr<const RowPlan> careful_plan_;  ///< Used if a must_differ pair has one address.
+  std::shared_ptr<const RowPlan> aliasing_plan_;  ///< Used if a must_differ pair has one address.
 };
 
 /// A row program that one caller runs many times. A run of a small program does little more than
@@ -73,7 +73,7 @@ class RowProgramRunner {
   CompiledRowProgram program_;
   int threads_;
   std::vector<Pair> must_differ_;
-  std::unique_ptr<RowCalls> calls_, careful_calls_;
+  std::unique_ptr<RowCalls> calls_, aliasing_calls_;
 };
 
 /// A row program without column reductions, compiled to run on one block of its iteration space at
@@ -93,7 +93,7 @@ class RowBlocks {
            void* scratch, int64_t row, int64_t row_end, int64_t col, int64_t col_end) const;
 
  private:
-  std::shared_ptr<const RowPlan> plan_, careful_plan_;
+  std::shared_ptr<const RowPlan> plan_, aliasing_plan_;
 };
 
 /// Returns the bytes of scratch that running `program` on `threads` threads needs.
