@@ -69,8 +69,8 @@ struct GemmEpilogue {
 /// columns are counted along m and n, the first dimension of each outermost. The calls cover each
 /// element once. Several threads may call it at a time, each with scratch of its own, aligned to 64
 /// bytes.
-using GemmFinish = std::function<void(int64_t row, int64_t row_end, int64_t col, int64_t col_end,
-                                      void* scratch)>;
+using GemmEpilogueFn = std::function<void(int64_t row, int64_t row_end, int64_t col,
+                                          int64_t col_end, void* scratch)>;
 
 /// Properties of the prologue that computes an operand.
 struct GemmPrologue {
@@ -83,10 +83,10 @@ constexpr int64_t gemm_piece_stride(bool of_b, bool rows_are_k) {
 }
 
 /// The prologue: writes rows [row, row_end) and columns [col, col_end) of an operand to `piece`,
-/// whose rows are gemm_piece_stride() elements apart. Called as GemmFinish is, with scratch of its
-/// own.
-using GemmFill = std::function<void(void* piece, int64_t row, int64_t row_end, int64_t col,
-                                    int64_t col_end, void* scratch)>;
+/// whose rows are gemm_piece_stride() elements apart. Called as GemmEpilogueFn is, with scratch of
+/// its own.
+using GemmPrologueFn = std::function<void(void* piece, int64_t row, int64_t row_end, int64_t col,
+                                          int64_t col_end, void* scratch)>;
 
 /// Location of a prologue's input, if it is mainly one array: element [row, col] of the operand is
 /// computed from `bytes` bytes at `base` + (row * row_step + col) * bytes. For prefetching only.
@@ -97,8 +97,8 @@ struct GemmSource {
 
 /// Epilogue and prologues of a product, called if its spec has them, and inputs to prefetch.
 struct GemmHooks {
-  GemmFinish finish;
-  GemmFill fill_a, fill_b;
+  GemmEpilogueFn epilogue;
+  GemmPrologueFn prologue_a, prologue_b;
   GemmSource source_a = {}, source_b = {};
 };
 

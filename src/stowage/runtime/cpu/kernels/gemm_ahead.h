@@ -41,13 +41,14 @@ class GemmAhead {
           inner.count ? inner.dims[0].*stride * bytes : 0, k, depth);
   }
   /// Likewise for the input of an operand's prologue, if its location is known.
-  void start(const GemmPlan::Made& made, int64_t first, int64_t n, int64_t k, int64_t depth) {
+  void start(const GemmPlan::Prologue& prologue, int64_t first, int64_t n, int64_t k,
+             int64_t depth) {
     rows_ = 0;
-    const GemmSource& s = made.source;
+    const GemmSource& s = prologue.source;
     if (s.base == nullptr) return;
     const int64_t row = s.row_step * s.bytes;
-    start(s.base, made.rows_are_k ? s.bytes : row, first, n, made.rows_are_k ? row : s.bytes, k,
-          depth);
+    start(s.base, prologue.rows_are_k ? s.bytes : row, first, n,
+          prologue.rows_are_k ? row : s.bytes, k, depth);
   }
   void stop() { rows_ = 0; }
 

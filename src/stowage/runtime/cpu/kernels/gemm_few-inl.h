@@ -31,8 +31,8 @@ constexpr int64_t kFewRows = 4;  // most rows of such a product
 inline bool takes_few_rows(const GemmPlan& p) {
   constexpr int64_t kLeastElems = 1 << 15, kLeastSide = 64;
   const int64_t n = p.n.extent, k = p.k.extent;
-  if (!kHasSimd || p.m.extent > kFewRows || p.b_made.is || n < kLeastSide || k < kLeastSide ||
-      n * k < kLeastElems)
+  if (!kHasSimd || p.m.extent > kFewRows || p.b_prologue.exists || n < kLeastSide ||
+      k < kLeastSide || n * k < kLeastElems)
     return false;
   return (p.n.count == 1 && p.n.dims[0].b_stride == 1) || (p.k.count == 1 && p.k.dims[0].b_stride == 1);
 }
@@ -46,7 +46,8 @@ class FewRows {
   FewRows(const GemmPlan& plan, const void* a, const void* b, void* c, void* workspace)
       : p_(plan), a_(a), b_(static_cast<const B*>(b)), c_(c), workspace_(workspace),
         large_(static_cast<float*>(workspace)), n_large_(plan.b_pack_bytes / 4),
-        small_(large_ + n_large_), n_small_(plan.a_pack_bytes / 4), a_piece_(plan.a_made, false) {
+        small_(large_ + n_large_), n_small_(plan.a_pack_bytes / 4),
+        a_piece_(plan.a_prologue, false) {
     gemm_offsets(p_.m, &GemmDim::a_stride, 0, R, a_rows_);
     gemm_offsets(p_.m, &GemmDim::c_stride, 0, R, c_rows_);
   }
@@ -81,8 +82,8 @@ class FewRows {
       const void* from = a_;
       const int64_t *rows = a_rows_, *at = ks;
       int64_t offset = a_batch_;
-      if (p_.a_made.is) {
-        from = fill_piece(p_.a_made, 0, R, k0 + k, n, workspace_);
+      if (p_.a_prologue.exists) {
+        from = run_prologue(p_.a_prologue, 0, R, k0 + k, n, workspace_);
         rows = a_piece_.outer, at = a_piece_.ks, offset = 0;
       } else {
         gemm_offsets(p_.k, &GemmDim::a_stride, k0 + k, n, ks);
@@ -108,9 +109,9 @@ class FewRows {
       gemm_offsets(p_.n, &GemmDim::c_stride, n0 + j, w, at);
       put(p_.c, piece, c_, c_batch_, c_rows_, R, at, w, is_run(at, w), p_.accumulate);
     }
-    if (!p_.finish) return;
-    for (int64_t j = 0; j < cols; j += kGemmFinishCols)
-      finish_piece(p_, 0, R, n0 + j, n0 + std::min(j + kGemmFinishCols, cols), workspace_);
+    if (!p_.epilogue) return;
+    for (int64_t j = 0; j < cols; j += kGemmEpilogueCols)
+      run_epilogue(p_, 0, R, n0 + j, n0 + std::min(j + kGemmEpilogueCols, cols), workspace_);
   }
 
   // Computes columns [n0, n1) if rows of B are runs of memory: adds a few rows at a time, times

@@ -22,7 +22,8 @@ class FewByTiles {
       : p_(plan), few_are_rows_(plan.m.extent <= plan.n.extent), xs_(few_are_rows_ ? plan.m : plan.n),
         ws_(few_are_rows_ ? plan.n : plan.m),
         x_(static_cast<const uint16_t*>(few_are_rows_ ? a : b)),
-        w_(static_cast<const uint16_t*>(few_are_rows_ ? b : a)), c_(c), workspace_(workspace), a_piece_(plan.a_made, false) {}
+        w_(static_cast<const uint16_t*>(few_are_rows_ ? b : a)), c_(c), workspace_(workspace),
+        a_piece_(plan.a_prologue, false) {}
 
   /// True if x has few enough rows, w is large, rows or columns of w are runs of memory, and the
   /// plan's workspace has the room.
@@ -30,7 +31,8 @@ class FewByTiles {
     constexpr int64_t kLeastElems = 1 << 16, kLeastSide = 64;
     const int64_t n = ws_.extent, k = p_.k.extent;
     if (xs_.extent > kFew || n < kLeastSide || k < kLeastSide || n * k < kLeastElems) return false;
-    if (few_are_rows_ ? p_.b_made.is : p_.a_made.is || p_.b_made.is) return false;
+    if (few_are_rows_ ? p_.b_prologue.exists : p_.a_prologue.exists || p_.b_prologue.exists)
+      return false;
     if ((few_are_rows_ ? p_.tasks_m : p_.tasks_n) != 1) return false;
     const int64_t room = p_.b_pack_bytes + p_.a_pack_bytes + p_.sums_bytes + p_.kept_bytes;
     return (w_is_by_k() || (w_is_by_rows() && xs_.extent <= kFewInVectors)) && words_needed() * 4 <= room;
@@ -91,8 +93,9 @@ class FewByTiles {
     int64_t ks[kGemmBlockK];
     const uint16_t* from = x_ + x_batch_;
     const int64_t *rows = x_rows_, *at = ks;
-    if (few_are_rows_ && p_.a_made.is) {
-      from = static_cast<const uint16_t*>(fill_piece(p_.a_made, 0, xs_.extent, k0, kc, workspace_));
+    if (few_are_rows_ && p_.a_prologue.exists) {
+      from = static_cast<const uint16_t*>(
+          run_prologue(p_.a_prologue, 0, xs_.extent, k0, kc, workspace_));
       rows = a_piece_.outer, at = a_piece_.ks;
     } else {
       gemm_offsets(p_.k, x_stride(), k0, kc, ks);
@@ -131,9 +134,9 @@ class FewByTiles {
   }
   // Runs the epilogue, if there is one, on columns [n0, n1), which are final.
   void finish(int64_t n0, int64_t n1) {
-    if (!p_.finish) return;
-    if (few_are_rows_) finish_piece(p_, 0, xs_.extent, n0, n1, workspace_);
-    else finish_piece(p_, n0, n1, 0, xs_.extent, workspace_);
+    if (!p_.epilogue) return;
+    if (few_are_rows_) run_epilogue(p_, 0, xs_.extent, n0, n1, workspace_);
+    else run_epilogue(p_, n0, n1, 0, xs_.extent, workspace_);
   }
 
   // Computes columns [n0, n1) if columns of w are runs of memory: 16 columns are the rows of the
@@ -155,7 +158,7 @@ class FewByTiles {
             piece[r * pairs::kCols + j + i - skipped] = sums[i * xs_.extent + r];
       }
       write(piece, n, cols);
-      if (n + cols - finished < kGemmFinishCols && n + cols < n1) continue;
+      if (n + cols - finished < kGemmEpilogueCols && n + cols < n1) continue;
       finish(finished, n + cols);
       finished = n + cols;
     }
@@ -227,8 +230,8 @@ class FewByTiles {
             piece[r * pairs::kCols + i] = total[r * kCols + j + i % 2 * pairs::kLanes + i / 2];
         write(piece, n + j, std::min(pairs::kCols, cols - j));
       }
-      for (int64_t j = 0; j < cols; j += kGemmFinishCols)
-        finish(n + j, n + std::min(j + kGemmFinishCols, cols));
+      for (int64_t j = 0; j < cols; j += kGemmEpilogueCols)
+        finish(n + j, n + std::min(j + kGemmEpilogueCols, cols));
     }
   }
 

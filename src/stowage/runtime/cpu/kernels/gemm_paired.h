@@ -149,8 +149,8 @@ class PairedThread {
         kept_(sums_ + plan.sums_bytes / 4),
         few_rows_(plan.depth <= kGemmBlockK && plan.task_m <= plan.row_unit()),
         large_(plan.k.extent * std::max(plan.m.extent, plan.n.extent) >= kLarge),
-        a_piece_(plan.a_made, false),
-        b_piece_(plan.b_made, true) {}
+        a_piece_(plan.a_prologue, false),
+        b_piece_(plan.b_prologue, true) {}
 
   void run(int64_t first_task, int64_t last_task) {
     for_each_gemm_tile(p_, first_task, last_task,
@@ -185,9 +185,9 @@ class PairedThread {
         uint32_t* to = a_pack_;
         for (int64_t k = 0; k < depth_ && !reads_a_; k += kGemmBlockK) {
           const int64_t kc = std::min(kGemmBlockK, depth_ - k);
-          if (p_.a_made.is)
-            pack_left(words_of(p_.a_made, m, rows, k0_ + k, kc), a_piece_.outer, rows, a_piece_.ks,
-                      kc, to);
+          if (p_.a_prologue.exists)
+            pack_left(words_of(p_.a_prologue, m, rows, k0_ + k, kc), a_piece_.outer, rows,
+                      a_piece_.ks, kc, to);
           else
             pack_left(a_ + a_batch_, a_rows_, rows, a_ks_ + k, kc, to);
           to += pairs_in(kc) * round_up(rows) * kParts;
@@ -196,8 +196,8 @@ class PairedThread {
         const bool wraps = m + p_.block_m >= m1;
         const int64_t next_m = wraps ? m0 : m + p_.block_m, next_k = wraps ? k0_ + p_.depth : k0_;
         const int64_t next_rows = std::min(p_.block_m, m1 - next_m);
-        if (p_.a_made.is)
-          ahead(a_ahead_, p_.a_made, next_m, next_rows, next_k);
+        if (p_.a_prologue.exists)
+          ahead(a_ahead_, p_.a_prologue, next_m, next_rows, next_k);
         else
           ahead(a_ahead_, a_ + a_batch_, &GemmDim::a_stride, p_.m, next_m, next_rows, next_k);
         block(m, n0, rows, cols, m == m0, sums_ + (m - m0) * p_.tile_n);
@@ -209,7 +209,7 @@ class PairedThread {
   // adjacent, and there are too few columns to repay packing. are_read() is true if the current
   // `rows` rows can be: they are whole panels and evenly spaced.
   bool may_read_a(int64_t cols) const {
-    return Kernel::kReadsRows && !p_.a_made.is && cols <= kFewCols &&
+    return Kernel::kReadsRows && !p_.a_prologue.exists && cols <= kFewCols &&
            depth_ % (2 * Kernel::kPairUnit) == 0 && is_run(a_ks_, depth_);
   }
   bool are_read(int64_t rows) const {
@@ -252,15 +252,17 @@ class PairedThread {
                std::min(p_.depth, p_.k.extent - k));
   }
 
-  void ahead(GemmAhead& of, const GemmPlan::Made& made, int64_t first, int64_t n, int64_t k) {
+  void ahead(GemmAhead& of, const GemmPlan::Prologue& prologue, int64_t first, int64_t n,
+             int64_t k) {
     of.stop();
-    if (large_ && k < p_.k.extent) of.start(made, first, n, k, std::min(p_.depth, p_.k.extent - k));
+    if (large_ && k < p_.k.extent)
+      of.start(prologue, first, n, k, std::min(p_.depth, p_.k.extent - k));
   }
 
-  // Runs the prologue of an operand for a piece, as fill_piece().
-  const Element* words_of(const GemmPlan::Made& of, int64_t first, int64_t n, int64_t k,
+  // Runs the prologue of an operand for a piece, as run_prologue().
+  const Element* words_of(const GemmPlan::Prologue& of, int64_t first, int64_t n, int64_t k,
                           int64_t kc) {
-    return static_cast<const Element*>(fill_piece(of, first, n, k, kc, b_pack_));
+    return static_cast<const Element*>(run_prologue(of, first, n, k, kc, b_pack_));
   }
 
   // Multiplies a block of A by a tile of B. The first block packs each panel of B right before its
@@ -272,13 +274,13 @@ class PairedThread {
     for (int64_t j = 0; j < cols; j += kCols) {
       const int64_t w = std::min(kCols, cols - j);
       uint32_t* const b = b_pack_ + j / kCols * b_panel;
-      if (first && p_.b_made.is) {
+      if (first && p_.b_prologue.exists) {
         for (int64_t k = 0; k < depth_; k += kGemmBlockK) {
           const int64_t kc = std::min(kGemmBlockK, depth_ - k);
-          pack_right(words_of(p_.b_made, n0 + j, w, k0_ + k, kc), j, b_piece_.outer, w, b_piece_.ks,
-                     kc, b + k / 2 * kCols * kParts);
+          pack_right(words_of(p_.b_prologue, n0 + j, w, k0_ + k, kc), j, b_piece_.outer, w,
+                     b_piece_.ks, kc, b + k / 2 * kCols * kParts);
         }
-        ahead(b_ahead_, p_.b_made, n0 + j + kCols, std::min(kCols, cols - j - kCols), k0_);
+        ahead(b_ahead_, p_.b_prologue, n0 + j + kCols, std::min(kCols, cols - j - kCols), k0_);
       } else if (first && few_rows_) {  // products are too short to prefetch in: packs all panels
         if (j == 0) pack_right(b_ + b_batch_, 0, b_cols_, cols, b_ks_, depth_, b_pack_);
       } else if (first) {
@@ -304,11 +306,11 @@ class PairedThread {
           piece(k, a_pack_ + k / 2 * round_up(rows) * kParts, b + k / 2 * kCols * kParts, i,
                 std::min(kRows, rows - i), j, w, sums);
           --left;
-          if (first && p_.b_made.is) b_ahead_.fetch_rest(lines_at(k), left);
+          if (first && p_.b_prologue.exists) b_ahead_.fetch_rest(lines_at(k), left);
         }
-      if (!p_.finish || !last_k_ || !is_finish_due(p_, finished, j + w, cols)) continue;
+      if (!p_.epilogue || !last_k_ || !is_epilogue_due(p_, finished, j + w, cols)) continue;
       flush();
-      finish_piece(p_, m, m + rows, n0 + finished, n0 + j + w, b_pack_);
+      run_epilogue(p_, m, m + rows, n0 + finished, n0 + j + w, b_pack_);
       finished = j + w;
     }
     flush();

@@ -33,7 +33,7 @@ inline constexpr int64_t kGemmReadLeastK = 128;
 inline constexpr int64_t kGemmParts = 3;         // bf16 that an f32 is split into, for tiles
 inline constexpr int64_t kGemmTripledTileN = 512;  // most columns of B packed as parts at a time
 inline constexpr int64_t kGemmTripledBlockM = 64;  // most rows of A packed as parts at a time
-inline constexpr int64_t kGemmFinishCols = 256;  // columns of a block for one call of the epilogue
+inline constexpr int64_t kGemmEpilogueCols = 256;  // columns of a block for one epilogue call
 inline constexpr int kGemmMaxDims = 16;          // most dimensions of one class, after merging
 
 /// The dimensions of one class, merged where all strides allow, without extents of 1. `extent` is
@@ -69,15 +69,15 @@ struct GemmPlan {
   int64_t b_pack_bytes = 0, a_pack_bytes = 0, sums_bytes = 0, kept_bytes = 0, thread_bytes = 0;
   int64_t epilogue_bytes = 0;          // scratch of the epilogue, at the end of thread_bytes
   bool whole_rows = false;             // pieces of the epilogue have all columns; never if swapped
-  const GemmFinish* finish = nullptr;  // the epilogue; set when the product runs
-  // The prologue of an operand, if it has one (`is`). Its piece and its scratch begin at these
-  // offsets of a thread's workspace; `fill` and `source` are set when the product runs.
-  struct Made {
-    bool is = false, rows_are_k = false;
+  const GemmEpilogueFn* epilogue = nullptr;  // the epilogue; set when the product runs
+  // The prologue of an operand, if it has one (`exists`). Its piece and its scratch begin at these
+  // offsets of a thread's workspace; `run` and `source` are set when the product runs.
+  struct Prologue {
+    bool exists = false, rows_are_k = false;
     int64_t piece_at = 0, scratch_at = 0;
-    const GemmFill* fill = nullptr;
+    const GemmPrologueFn* run = nullptr;
     GemmSource source;
-  } a_made, b_made;
+  } a_prologue, b_prologue;
 
   int64_t row_unit() const {
     return form == GemmForm::kTiled || form == GemmForm::kTripled ? kGemmTiledRowUnit
@@ -121,20 +121,20 @@ void for_each_gemm_tile(const GemmPlan& p, int64_t first_task, int64_t last_task
 /// Runs the prologue of an operand for rows [first, first + n) (of B: columns) by [k, k + kc).
 /// Returns the piece, which is valid until the next call for this operand. `workspace` is the
 /// thread's.
-inline const void* fill_piece(const GemmPlan::Made& of, int64_t first, int64_t n, int64_t k, int64_t kc,
-                              void* workspace) {
+inline const void* run_prologue(const GemmPlan::Prologue& of, int64_t first, int64_t n, int64_t k,
+                                int64_t kc, void* workspace) {
   char* const piece = static_cast<char*>(workspace) + of.piece_at;
   void* const scratch = static_cast<char*>(workspace) + of.scratch_at;
-  if (of.rows_are_k) (*of.fill)(piece, k, k + kc, first, first + n, scratch);
-  else (*of.fill)(piece, first, first + n, k, k + kc, scratch);
+  if (of.rows_are_k) (*of.run)(piece, k, k + kc, first, first + n, scratch);
+  else (*of.run)(piece, first, first + n, k, k + kc, scratch);
   return piece;
 }
 /// Offsets in a prologue's piece, in elements: outer[i] of row i (of B: column i), ks[k] of k. Not
 /// set if the operand has no prologue.
 struct PieceOffsets {
   int64_t outer[kGemmMaxBlockM], ks[kGemmBlockK];
-  PieceOffsets(const GemmPlan::Made& of, bool of_b) {
-    if (!of.is) return;
+  PieceOffsets(const GemmPlan::Prologue& of, bool of_b) {
+    if (!of.exists) return;
     const int64_t stride = gemm_piece_stride(of_b, of.rows_are_k);
     for (int64_t i = 0; i < kGemmMaxBlockM; ++i) outer[i] = of.rows_are_k ? i : i * stride;
     for (int64_t i = 0; i < kGemmBlockK; ++i) ks[i] = of.rows_are_k ? i * stride : i;
@@ -146,18 +146,18 @@ static_assert(gemm_piece_stride(false, true) == kGemmMaxBlockM &&
 
 /// True if the epilogue should run now on a block of `cols` columns, which is computed up to column
 /// `done`. The epilogue has run up to column `had`.
-inline bool is_finish_due(const GemmPlan& p, int64_t had, int64_t done, int64_t cols) {
-  return done == cols || (!p.whole_rows && done - had >= kGemmFinishCols);
+inline bool is_epilogue_due(const GemmPlan& p, int64_t had, int64_t done, int64_t cols) {
+  return done == cols || (!p.whole_rows && done - had >= kGemmEpilogueCols);
 }
 
 /// Runs the epilogue on rows [m0, m1) and columns [n0, n1), which are final. An epilogue of whole
 /// rows runs once their last columns are final. `workspace` is the thread's.
-inline void finish_piece(const GemmPlan& p, int64_t m0, int64_t m1, int64_t n0, int64_t n1,
+inline void run_epilogue(const GemmPlan& p, int64_t m0, int64_t m1, int64_t n0, int64_t n1,
                          void* workspace) {
   void* const scratch = static_cast<char*>(workspace) + p.thread_bytes - p.epilogue_bytes;
-  if (p.swapped) (*p.finish)(n0, n1, m0, m1, scratch);
-  else if (!p.whole_rows) (*p.finish)(m0, m1, n0, n1, scratch);
-  else if (n1 == p.n.extent) (*p.finish)(m0, m1, 0, n1, scratch);
+  if (p.swapped) (*p.epilogue)(n0, n1, m0, m1, scratch);
+  else if (!p.whole_rows) (*p.epilogue)(m0, m1, n0, n1, scratch);
+  else if (n1 == p.n.extent) (*p.epilogue)(m0, m1, 0, n1, scratch);
 }
 
 }  // namespace stow::cpu

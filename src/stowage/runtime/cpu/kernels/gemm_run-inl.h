@@ -88,8 +88,8 @@ template <typename T>
 class GemmThread {
  public:
   GemmThread(const GemmPlan& plan, const void* a, const void* b, void* c, void* workspace)
-      : p_(plan), a_(a), b_(b), c_(c), workspace_(workspace), a_piece_(plan.a_made, false),
-        b_piece_(plan.b_made, true) {
+      : p_(plan), a_(a), b_(b), c_(c), workspace_(workspace), a_piece_(plan.a_prologue, false),
+        b_piece_(plan.b_prologue, true) {
     char* at = static_cast<char*>(workspace);
     b_pack_ = reinterpret_cast<T*>(at);
     a_pack_ = reinterpret_cast<T*>(at + plan.b_pack_bytes);
@@ -100,17 +100,17 @@ class GemmThread {
                        plan.k.extent <= kGemmBlockK;
     batch_ahead_ = small && plan.m.extent >= kRows &&
                    plan.m.extent * plan.n.extent * plan.k.extent >= kLeastAhead;
-    repeats_ = small && !plan.a_made.is && !plan.b_made.is && !plan.finish &&
+    repeats_ = small && !plan.a_prologue.exists && !plan.b_prologue.exists && !plan.epilogue &&
                plan.m.extent <= std::min(plan.tile_m, plan.block_m) &&
                plan.n.extent <= plan.tile_n && plan.k.extent * plan.n.extent <= kSmallB;
     const int64_t m = plan.m.extent, n = plan.n.extent, k = plan.k.extent;
-    takes_lanes_ = sizeof(T) == 4 && kHasSimd && small && !plan.accumulate && !plan.finish &&
+    takes_lanes_ = sizeof(T) == 4 && kHasSimd && small && !plan.accumulate && !plan.epilogue &&
                    plan.batch.extent >= kLanesOf<T> && m * k <= kLaneElems && k * n <= kLaneElems &&
                    m * n * k <= kLaneWork;
     is_long_dot_ = kCanTransposeB && m == 1 && n == 1 && k >= kLongDot && !plan.accumulate &&
-                   !plan.finish && !plan.a_made.is && !plan.b_made.is && plan.k.count == 1 &&
-                   plan.k.dims[0].a_stride == 1 && plan.k.dims[0].b_stride == 1 &&
-                   plan.a == plan.b && plan.a != DType::kF16;
+                   !plan.epilogue && !plan.a_prologue.exists && !plan.b_prologue.exists &&
+                   plan.k.count == 1 && plan.k.dims[0].a_stride == 1 &&
+                   plan.k.dims[0].b_stride == 1 && plan.a == plan.b && plan.a != DType::kF16;
     const int64_t b_bytes = plan.k.extent * plan.n.extent * int64_t{sizeof(T)};
     b_out_ = b_bytes > 1 << 20;
     b_far_ = b_bytes > 4 << 20;
@@ -256,17 +256,17 @@ class GemmThread {
                 evenly_spaced(c_rows_ + i, std::min<int64_t>(kRows, rows - i));
         }
         a_in_place_ = reads_a && rows > kWideRows && a_rows_even_;
-        if (p_.a_made.is)
-          pack<kRows>(p_.a, fill_piece(p_.a_made, m, rows, k0, kc, workspace_), 0, a_piece_.outer, rows,
-                      a_piece_.ks, kc, a_pack_);
+        if (p_.a_prologue.exists)
+          pack<kRows>(p_.a, run_prologue(p_.a_prologue, m, rows, k0, kc, workspace_), 0,
+                      a_piece_.outer, rows, a_piece_.ks, kc, a_pack_);
         else if (!a_in_place_)
           pack<kRows>(p_.a, a_, a_batch_, a_rows_, rows, a_ks_, kc, a_pack_);
         // The next block of A: the next rows at these k, or the first rows at the next k.
         const bool wraps = m + block_m >= m1;
         const int64_t next_m = wraps ? m0 : m + block_m, next_k = wraps ? k0 + kGemmBlockK : k0;
         const int64_t next_rows = std::min(block_m, m1 - next_m);
-        if (p_.a_made.is)
-          ahead(a_ahead_, p_.a_made, next_m, next_rows, next_k);
+        if (p_.a_prologue.exists)
+          ahead(a_ahead_, p_.a_prologue, next_m, next_rows, next_k);
         else if (!batch_ahead_ && !(reads_a && is_a_near()))
           ahead(a_ahead_, p_.a, a_, a_batch_, &GemmDim::a_stride, p_.m, next_m, next_rows, next_k);
         block({m, n0, k0, kc, rows, cols, m == m0}, sums_ + (m - m0) * p_.tile_n);
@@ -296,10 +296,11 @@ class GemmThread {
                k, std::min(kGemmBlockK, p_.k.extent - k));
   }
 
-  void ahead(GemmAhead& of, const GemmPlan::Made& made, int64_t first, int64_t n, int64_t k) {
+  void ahead(GemmAhead& of, const GemmPlan::Prologue& prologue, int64_t first, int64_t n,
+             int64_t k) {
     of.stop();
     if (large_ && k < p_.k.extent)
-      of.start(made, first, n, k, std::min(kGemmBlockK, p_.k.extent - k));
+      of.start(prologue, first, n, k, std::min(kGemmBlockK, p_.k.extent - k));
   }
 
   // True if A is small enough to stay in cache.
@@ -309,7 +310,8 @@ class GemmThread {
   // would evict each other. It is packed if its rows are a multiple of a page apart and the L1
   // cache has fewer ways than a micro-kernel has rows.
   bool may_read_a(int64_t cols) const {
-    if (p_.a_made.is || transposes_b_ || !a_ks_run_ || dtype_bytes(p_.a) != sizeof(T)) return false;
+    if (p_.a_prologue.exists || transposes_b_ || !a_ks_run_ || dtype_bytes(p_.a) != sizeof(T))
+      return false;
     if (is_a_near()) return cols <= kFewCols;
     const int64_t step = p_.m.count == 1 ? p_.m.dims[0].a_stride * int64_t{sizeof(T)} : 0;
     return cols <= kFewColsOfFar && step != 0 && (step % kPage != 0 || kRows <= first_cache_ways());
@@ -320,7 +322,7 @@ class GemmThread {
   // registers (transposes_b_), if there are few rows.
   void place_b(int64_t kc, int64_t rows) {
     b_stride_ = kc > 1 ? b_ks_[1] - b_ks_[0] : 0;
-    b_even_ = !p_.b_made.is && dtype_bytes(p_.b) == sizeof(T) && b_ks_even_;
+    b_even_ = !p_.b_prologue.exists && dtype_bytes(p_.b) == sizeof(T) && b_ks_even_;
     b_in_place_ = b_even_ && b_cols_run_[0] &&
                   (rows <= kRows || (b_stride_ >= 0 && kc * b_stride_ <= kSmallB));
     transposes_b_ = kCanTransposeB && b_even_ && b_ks_run_ && !b_cols_run_[0] &&
@@ -330,11 +332,11 @@ class GemmThread {
   void pack_b(int64_t n0, int64_t k0, int64_t kc, int64_t j, int64_t cols) {
     static_assert(kCols<T> <= kGemmColUnit);
     if (transposes_b_) return;
-    if (p_.b_made.is) {
+    if (p_.b_prologue.exists) {
       // With short vectors, a prologue's piece is several panels: rows of one would be too short.
       if (j % kGemmColUnit != 0) return;
       const int64_t n = std::min(kGemmColUnit, cols - j);
-      const void* const piece = fill_piece(p_.b_made, n0 + j, n, k0, kc, workspace_);
+      const void* const piece = run_prologue(p_.b_prologue, n0 + j, n, k0, kc, workspace_);
       for (int64_t i = 0; i < n; i += kCols<T>)
         pack<kCols<T>>(p_.b, piece, 0, b_piece_.outer + i, std::min<int64_t>(kCols<T>, n - i),
                        b_piece_.ks, kc, b_pack_ + (j + i) * kc);
@@ -362,13 +364,13 @@ class GemmThread {
   // Multiplies a block of A by a tile of B. The inner loop runs over the smaller operand. A large
   // tile of B is packed a panel at a time, shortly before its first product or by that product.
   void block(const Block& x, T* sums) {
-    const bool finishes = p_.finish && last_k_;
+    const bool finishes = p_.epilogue && last_k_;
     a_from_ = 0;
     if (x.kc * x.cols <= kSmallB) {
       for (int64_t j = 0; x.first && j < x.cols; j += kCols<T>) pack_b(x.n0, x.k0, x.kc, j, x.cols);
       for (int64_t i = 0; i < x.rows; i += kRows)
         for (int64_t j = 0; j < x.cols;) j += piece(x.kc, i, x.rows, j, x.cols, sums, false);
-      if (finishes) finish_piece(p_, x.m0, x.m0 + x.rows, x.n0, x.n0 + x.cols, workspace_);
+      if (finishes) run_epilogue(p_, x.m0, x.m0 + x.rows, x.n0, x.n0 + x.cols, workspace_);
       return;
     }
     if (!batch_ahead_) b_ahead_.stop();
@@ -385,27 +387,27 @@ class GemmThread {
       const bool packs = x.first && packs_in_passing(j, x.rows);
       if (x.first && !packs && !packed) pack_b(x.n0, x.k0, x.kc, j, x.cols);
       const int64_t next = j + kCols<T>;
-      const bool moves = x.first && !b_in_place_ && !transposes_b_ && !p_.b_made.is;
+      const bool moves = x.first && !b_in_place_ && !transposes_b_ && !p_.b_prologue.exists;
       packed = moves && next < x.cols && !packs_in_passing(next, x.rows);
       if (moves && !batch_ahead_) {
         const int64_t far = packed ? next + kCols<T> : next;  // the next panel is near already
         ahead(b_ahead_, p_.b, b_, b_batch_, &GemmDim::b_stride, p_.n, x.n0 + far,
               std::min<int64_t>(kCols<T>, x.cols - far), x.k0);
-      } else if (x.first && p_.b_made.is && j % kGemmColUnit == 0) {
+      } else if (x.first && p_.b_prologue.exists && j % kGemmColUnit == 0) {
         const int64_t far = j + kGemmColUnit;
-        ahead(b_ahead_, p_.b_made, x.n0 + far, std::min(kGemmColUnit, x.cols - far), x.k0);
+        ahead(b_ahead_, p_.b_prologue, x.n0 + far, std::min(kGemmColUnit, x.cols - far), x.k0);
       }
       for (int64_t i = 0, k = 0; i < x.rows; i += kRows) {
         w = piece(x.kc, i, x.rows, j, x.cols, sums, packs && i == 0);
-        if (b_far_ || p_.b_made.is)
+        if (b_far_ || p_.b_prologue.exists)
           b_ahead_.fetch_rest(micro_lines<T>(x.kc, a_in_place_),
                               std::max<int64_t>(x.rows / kRows - 1 - i / kRows, 0));
         if (!packed || k >= x.kc) continue;
         pack_part(x.kc, next, x.cols, k, std::min(k + few, x.kc));
         k += few;
       }
-      if (!finishes || !is_finish_due(p_, finished, j + w, x.cols)) continue;
-      finish_piece(p_, x.m0, x.m0 + x.rows, x.n0 + finished, x.n0 + j + w, workspace_);
+      if (!finishes || !is_epilogue_due(p_, finished, j + w, x.cols)) continue;
+      run_epilogue(p_, x.m0, x.m0 + x.rows, x.n0 + finished, x.n0 + j + w, workspace_);
       finished = j + w;
     }
   }

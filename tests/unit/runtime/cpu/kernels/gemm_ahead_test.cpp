@@ -80,7 +80,7 @@ TEST(GemmAhead, WalksOverEveryLineOfABlock) {
 
 TEST(GemmAhead, WalksOverWhatAnOperandIsMadeOf) {
   for (const bool rows_are_k : {false, true}) {
-    cpu::GemmPlan::Made made;
+    cpu::GemmPlan::Prologue made;
     made.rows_are_k = rows_are_k;
     GemmAhead ahead;
     ahead.start(made, 0, 32, 0, 64);

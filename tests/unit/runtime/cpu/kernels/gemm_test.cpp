@@ -169,9 +169,9 @@ TEST(Gemm, APrologueMakesAnOperandPieceByPiece) {
           };
           using Dim = cpu::GemmDim;
           p.run(1 + int(seed % 3),
-                {.fill_a = fill_with(p.a, p.offsets(&Dim::a_stride, {&p.spec.m}),
+                {.prologue_a = fill_with(p.a, p.offsets(&Dim::a_stride, {&p.spec.m}),
                                      p.offsets(&Dim::a_stride, {&p.spec.k}), false, a_by_k, 100),
-                 .fill_b = fill_with(p.b, p.offsets(&Dim::b_stride, {&p.spec.n}),
+                 .prologue_b = fill_with(p.b, p.offsets(&Dim::b_stride, {&p.spec.n}),
                                      p.offsets(&Dim::b_stride, {&p.spec.k}), true, b_by_k, 64),
                  .source_a = {p.a.data(), dtype_bytes(t), 512},
                  .source_b = {p.b.data(), dtype_bytes(t), 512}});
