@@ -112,7 +112,7 @@ struct TilePacking {
   static constexpr int64_t kRows = kSide, kCols = kSide, kPairUnit = kTile;
   using Element = uint16_t;
   static constexpr int64_t kParts = 1, kFetches = 1;
-  static constexpr bool kMarks = false, kBeside = false, kReadsRows = true;
+  static constexpr bool kMarks = false, kInterleaves = false, kReadsRows = true;
   static void pack_left(const uint16_t* src, const int64_t* rows, int64_t n, const int64_t* ks,
                         int64_t kc, uint32_t* dst) {
     pack_rows<kEarlier>(src, rows, n, ks, kc, dst);

@@ -104,17 +104,17 @@ class BackwardPaired
       for (now.row = now.from; now.row < now.to; now.row += kRows) {
         now.n = std::min(kRows, n_rows_ - now.row);
         make_scores(now);
-        if constexpr (Kernel::kBeside) {
+        if constexpr (Kernel::kInterleaves) {
           finish(before);
           begin(now);
           if (for_keys && before.n > 0 && before.key < now.key) add_keys(before);
-          before = now, now.turn = 1 - now.turn;
+          before = now, now.buffer = 1 - now.buffer;
         } else {
           begin(now);
           finish(now);
         }
       }
-      if constexpr (Kernel::kBeside)
+      if constexpr (Kernel::kInterleaves)
         now.panel = 1 - now.panel;
       else if (for_keys)
         add_keys(now);
@@ -164,20 +164,20 @@ class BackwardPaired
 
  private:
   // A tile of S and dP: the n queries from `row` on, and the panel of kTileCols keys from `key` on,
-  // which only rows [from, to) see. `turn` and `panel` select one of two buffers for S and dP of
+  // which only rows [from, to) see. `buffer` and `panel` select one of two buffers for S and dP of
   // the tile, and for P and dS of the panel, since one tile is differentiated during products of
   // another.
   struct Tile {
-    int64_t key, from, to, row, n, turn, panel;
+    int64_t key, from, to, row, n, buffer, panel;
   };
-  float* scores(const Tile& t) const { return buf_.scores + t.turn * kRows * kTileCols; }
-  float* d_scores(const Tile& t) const { return buf_.dp + t.turn * kRows * kTileCols; }
+  float* scores(const Tile& t) const { return buf_.scores + t.buffer * kRows * kTileCols; }
+  float* d_scores(const Tile& t) const { return buf_.dp + t.buffer * kRows * kTileCols; }
   uint32_t* p(const Tile& t) const { return buf_.p + t.panel * buf_.panel_size; }
   uint32_t* ds(const Tile& t) const { return buf_.ds + t.panel * buf_.panel_size; }
 
   template <Onto kOnto>
   void multiply(int64_t rows, const TileArgs& args) {
-    if constexpr (Kernel::kBeside)
+    if constexpr (Kernel::kInterleaves)
       Kernel::template multiply<kOnto>(rows, args, [&]() STOW_BF16 {
         if (next_row_ < at_.n) differentiate();
       });

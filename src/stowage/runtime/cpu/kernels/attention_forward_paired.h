@@ -174,12 +174,12 @@ class ForwardPaired {
       if (now.n <= 0) continue;
       make_scores(now, first_key);
       if (before.n > 0) softmax_.end();
-      const int64_t at = now.turn;
+      const int64_t at = now.buffer;
       softmax_.begin(scores(at), now.n, s_.scale, buf_.max + now.c, buf_.sum + now.c, factors(at),
                      probabilities(at));
-      if constexpr (Kernel::kBeside) {
+      if constexpr (Kernel::kInterleaves) {
         if (before.n > 0) add_outputs(before, first_key, keys);
-        before = now, now.turn = 1 - at;
+        before = now, now.buffer = 1 - at;
       } else {
         softmax_.end();
         add_outputs(now, first_key, keys);
@@ -190,21 +190,21 @@ class ForwardPaired {
     add_outputs(before, first_key, keys);
   }
 
-  // kTileCols queries from column c on, with n of the packed keys from key `from` on. `turn`
+  // kTileCols queries from column c on, with n of the packed keys from key `from` on. `buffer`
   // selects one of two buffers for the results, since the softmax of one panel runs during products
   // of another.
   struct Panel {
-    int64_t c, from, n, turn;
+    int64_t c, from, n, buffer;
   };
-  float* scores(int64_t turn) const { return buf_.scores + turn * kKeyBlock * kTileCols; }
-  float* factors(int64_t turn) const { return buf_.factors + turn * kTileCols; }
-  uint32_t* probabilities(int64_t turn) const {
-    return buf_.p + turn * kKeyBlock / 2 * kTileCols * kParts;
+  float* scores(int64_t buffer) const { return buf_.scores + buffer * kKeyBlock * kTileCols; }
+  float* factors(int64_t buffer) const { return buf_.factors + buffer * kTileCols; }
+  uint32_t* probabilities(int64_t buffer) const {
+    return buf_.p + buffer * kKeyBlock / 2 * kTileCols * kParts;
   }
 
   template <Onto kOnto>
   void multiply(int64_t rows, const TileArgs& args) {
-    if constexpr (Kernel::kBeside)
+    if constexpr (Kernel::kInterleaves)
       Kernel::template multiply<kOnto>(rows, args, [&]() STOW_BF16 {
         if (!softmax_.is_done()) softmax_.step();
       });
@@ -214,7 +214,7 @@ class ForwardPaired {
 
   void make_scores(const Panel& panel, int64_t first_key) {
     const int64_t c = panel.c, n = panel.n;
-    float* const to = scores(panel.turn);
+    float* const to = scores(panel.buffer);
     for (int64_t i = 0; i < n; i += kRows) {
       multiply<Onto::kNothing>(
           std::min(kRows, n - i),
@@ -229,14 +229,14 @@ class ForwardPaired {
 
   void add_outputs(const Panel& panel, int64_t first_key, int64_t keys) {
     const int64_t n = panel.n;
-    uint32_t* const p = probabilities(panel.turn);
+    uint32_t* const p = probabilities(panel.buffer);
     const int64_t depth = Kernel::kUnits.pairs_of(n), all = Kernel::kUnits.pairs_of(keys);
     Kernel::clear_pairs(p, pairs_of(n), depth);
     float* const o = buf_.o + panel.c / kTileCols * panel_;
     for (int64_t d = 0; d < dims_; d += kRows) {
       multiply<Onto::kScaledOut>(std::min(kRows, dims_ - d),
                                  {depth, buf_.v + (d * all + panel.from / 2 * kRows) * kParts, p,
-                                  o + d * kTileCols, kTileCols, factors(panel.turn),
+                                  o + d * kTileCols, kTileCols, factors(panel.buffer),
                                   buf_.v_marks + d, nullptr});
       ahead_.fetch(depth);
     }

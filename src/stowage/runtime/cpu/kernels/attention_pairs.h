@@ -92,7 +92,7 @@ inline constexpr auto kTiles =
 //   clear_pairs     sets pairs of a packed right operand to zeros
 //   put_row         writes 32 keys of a row for multiply_rows
 //   row_offset      words from a row's first key to another key, a multiple of 32
-//   kBeside         multiply takes a function that it calls during the product, to do other work
+//   kInterleaves    multiply takes a function that it calls during the product, to do other work
 
 /// Returns 2^t within 2 ulp, for t at most 127; NaN stays NaN and 2^0 is 1. Returns 0 below -125.5:
 /// results that underflow would take some hundred cycles on Intel's processors. The polynomial has
@@ -129,7 +129,7 @@ STOW_BF16 inline __m512i pair_of(__m512 first, __m512 second) {
 /// The members of a Kernel for bf16, whose numbers need not be split.
 struct PairWords {
   using Element = Bf16;
-  static constexpr bool kBeside = false;
+  static constexpr bool kInterleaves = false;
   using Parts = __m512;
   static STOW_BF16 __m512 split(__m512 x) { return x; }
   static STOW_BF16 void put_pair(uint32_t* panel, int64_t pair, int half, const __m512& first,

@@ -83,16 +83,16 @@ AttentionForwardPairs::AttentionForwardPairs(const AttentionSpec& s, const Atten
   q = from.take<uint32_t>(p.task_columns * dim_pairs * units.parts);
   k = from.take<uint32_t>(units.rows_of(keys) * dim_pairs * units.parts);
   v = from.take<uint32_t>(units.pairs_of(keys) * dim_rows * units.parts);
-  const int64_t turns = units.turns();
-  this->p = from.take<uint32_t>(turns * kKeyBlock / 2 * kPanelCols * units.parts);
+  const int64_t n_buffers = units.n_buffers();
+  this->p = from.take<uint32_t>(n_buffers * kKeyBlock / 2 * kPanelCols * units.parts);
   q_marks = from.take<int8_t>(units.marks_of(p.task_columns));
   k_marks = from.take<int8_t>(units.marks_of(units.rows_of(keys)));
   v_marks = from.take<int8_t>(units.marks_of(dim_rows));
   o = from.take<float>(p.task_columns * dim_rows);
-  scores = from.take<float>(turns * kKeyBlock * kPanelCols);
+  scores = from.take<float>(n_buffers * kKeyBlock * kPanelCols);
   max = from.take<float>(p.task_columns);
   sum = from.take<float>(p.task_columns);
-  factors = from.take<float>(turns * kPanelCols);
+  factors = from.take<float>(n_buffers * kPanelCols);
   dims = from.take<int64_t>(s.head_dim);
   finite = take_rows(s, keys, from);
 }
@@ -169,10 +169,10 @@ AttentionBackwardPairs::AttentionBackwardPairs(const AttentionSpec& s,
   do_rows = from.take<uint32_t>(rows * dim_pairs * units.parts);
   q_transposed = from.take<uint32_t>(rows / 2 * dim_rows * units.parts);
   do_transposed = from.take<uint32_t>(rows / 2 * dim_rows * units.parts);
-  const int64_t turns = units.turns();
+  const int64_t n_buffers = units.n_buffers();
   panel_size = rows / 2 * kPanelCols * units.parts;
-  this->p = from.take<uint32_t>(turns * panel_size);
-  ds = from.take<uint32_t>(turns * panel_size);
+  this->p = from.take<uint32_t>(n_buffers * panel_size);
+  ds = from.take<uint32_t>(n_buffers * panel_size);
   ds_rows = from.take<uint32_t>(rows * (kKeyBlock / 2) * units.parts);
   n_transposed_marks = units.marks_of(lanes), n_rows_marks = units.marks_of(dim_cols);
   k_transposed_marks = from.take<int8_t>(p.key_run * n_transposed_marks);
@@ -182,8 +182,8 @@ AttentionBackwardPairs::AttentionBackwardPairs(const AttentionSpec& s,
   do_rows_marks = from.take<int8_t>(units.marks_of(rows));
   q_transposed_marks = from.take<int8_t>(units.marks_of(dim_rows));
   do_transposed_marks = from.take<int8_t>(units.marks_of(dim_rows));
-  scores = from.take<float>(turns * units.rows * kPanelCols);
-  dp = from.take<float>(turns * units.rows * kPanelCols);
+  scores = from.take<float>(n_buffers * units.rows * kPanelCols);
+  dp = from.take<float>(n_buffers * units.rows * kPanelCols);
   lse = from.take<float>(rows);
   dq = from.take<float>((p.fused ? p.group * s.q_len : rows) * dim_cols);
   dims = from.take<int64_t>(s.head_dim);

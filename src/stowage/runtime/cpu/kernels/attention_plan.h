@@ -74,7 +74,7 @@ struct AttentionUnits {
   constexpr int64_t marks_of(int64_t n) const { return parts > 1 ? n : 0; }
   /// Returns the number of buffers for scores: 2 if softmax runs during the products of the next
   /// panel.
-  constexpr int64_t turns() const { return parts > 1 ? 2 : 1; }
+  constexpr int64_t n_buffers() const { return parts > 1 ? 2 : 1; }
 };
 inline constexpr AttentionUnits kPairUnits = {12, 1};   // AVX-512-BF16
 inline constexpr AttentionUnits kTileUnits = {32, 16};  // AMX
@@ -219,7 +219,7 @@ struct AttentionBackwardPairs {
   // Elements of a block of keys: in k_transposed and v_transposed; in k_rows; in dk and dv.
   int64_t transposed_size, rows_size, sums_size;
   uint32_t *q_rows, *do_rows, *q_transposed, *do_transposed;
-  uint32_t *p, *ds;  // P and dS of kPanelCols keys, as pairs of queries; turns() buffers of each
+  uint32_t *p, *ds;  // P and dS of kPanelCols keys, as pairs of queries; n_buffers() of each
   int64_t panel_size;  // words of one of these buffers
   uint32_t* ds_rows;  // dS, [queries, pairs of kKeyBlock keys]
   // Marks of a block of keys: in k_transposed_marks and v_transposed_marks; in k_rows_marks.

@@ -130,7 +130,7 @@ STOW_BF16 inline void write_row(const float* row, const float* prev, Out* to, in
 ///                  advance args.fetch
 ///   kMarks         packing also writes a mark of each row (triples.h), and a depth is one K block
 ///   kReadsRows     multiply() also takes rows of A in place
-///   kBeside        packs panels of B during its products, and writes pieces of C later, at flush()
+///   kInterleaves   packs panels of B during its products, and writes pieces of C later, at flush()
 ///                  at the latest
 template <typename Kernel>
 class PairedThread {
@@ -285,7 +285,7 @@ class PairedThread {
         if (j == 0) pack_right(b_ + b_batch_, 0, b_cols_, cols, b_ks_, depth_, b_pack_);
       } else if (first) {
         int64_t next = j + kCols;  // to fetch
-        if constexpr (Kernel::kBeside) {
+        if constexpr (Kernel::kInterleaves) {
           if (j == 0) kernel_.start_right(b_ + b_batch_, b_cols_, w, b_ks_, depth_, b_marks_, b);
           kernel_.finish_right();
           if (next < cols)
@@ -316,7 +316,7 @@ class PairedThread {
     flush();
   }
   void flush() {
-    if constexpr (Kernel::kBeside) kernel_.flush();
+    if constexpr (Kernel::kInterleaves) kernel_.flush();
   }
 
   // Multiplies a panel of A (rows [i, i + h) of the block) by a panel of B (columns [j, j + w) of
@@ -334,8 +334,8 @@ class PairedThread {
     const bool in_c = p_.c == DType::kF32 && even &&
                       (!p_.accumulate || (begins && ends && !p_.partial_sums));
     float* const c_sums = in_c ? static_cast<float*>(c_) + at : nullptr;
-    float *const kept = Kernel::kBeside ? taken_ : kept_ + i * kCols, *const part =
-                                                                          sums + i * p_.tile_n + j;
+    float* const kept = Kernel::kInterleaves ? taken_ : kept_ + i * kCols;
+    float* const part = sums + i * p_.tile_n + j;
     GemmAhead& next = b_ahead_.done() ? a_ahead_ : b_ahead_;
     PieceArgs args;
     next.next(lines_at(k), a, args.fetch);
@@ -413,8 +413,8 @@ class PairedThread {
   int64_t b_cols_[kGemmMaxTileN], c_cols_[kGemmMaxTileN];
   int8_t a_marks_[Kernel::kMarks ? kGemmMaxBlockM : 1],
       b_marks_[Kernel::kMarks ? kGemmMaxTileN : 1];
-  alignas(64) float taken_[Kernel::kBeside ? kRows * kCols
-                                           : 1];  // used instead of kept_ if kBeside
+  // Used instead of kept_ if kInterleaves.
+  alignas(64) float taken_[Kernel::kInterleaves ? kRows * kCols : 1];
   bool c_rows_even_[kGemmMaxBlockM / kRows], c_cols_run_[kGemmMaxTileN / kCols];
 };
 

@@ -174,7 +174,7 @@ struct PairPacking {
   static constexpr int64_t kRows = 12, kCols = 32, kPairUnit = 1;
   using Element = uint16_t;
   static constexpr int64_t kParts = 1, kFetches = 1;
-  static constexpr bool kMarks = false, kBeside = false, kReadsRows = false;
+  static constexpr bool kMarks = false, kInterleaves = false, kReadsRows = false;
   static void pack_left(const uint16_t* src, const int64_t* rows, int64_t n, const int64_t* ks,
                         int64_t kc, uint32_t* dst) {
     pack_pairs<kRows>(src, rows, n, ks, kc, dst);

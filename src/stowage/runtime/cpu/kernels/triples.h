@@ -343,12 +343,12 @@ class PanelPacking {
 };
 
 /// out[32][32] = a * b, for panels of `steps` steps. A step sums the six products of parts in the
-/// order that gemm.h states; kSwapped: in that order for exchanged operands. Calls beside() six
+/// order that gemm.h states; kSwapped: in that order for exchanged operands. Calls interleave() six
 /// times a step, between independent products. The call costs no time if it takes at most some 64
 /// instructions.
-template <bool kSwapped, typename Beside>
+template <bool kSwapped, typename Interleave>
 STOW_AMX inline void multiply(int64_t steps, const uint32_t* a, const uint32_t* b, float* out,
-                              const Beside& beside) {
+                              const Interleave& interleave) {
   __asm__ volatile("" ::: "memory");  // as in amx::multiply
   _tile_zero(0);
   _tile_zero(1);
@@ -369,7 +369,7 @@ STOW_AMX inline void multiply(int64_t steps, const uint32_t* a, const uint32_t* 
     _tile_dpbf16ps(1, 4, 7);
     _tile_dpbf16ps(2, 5, 6);
     _tile_dpbf16ps(3, 5, 7);
-    beside();
+    interleave();
   };
   for (int64_t i = 0; i < steps; ++i, a += kStepWords, b += kStepWords) {
     take_first(2), take_second(0), add();
