@@ -8,10 +8,10 @@
 #include <cmath>
 #include <limits>
 
-#include "stowage/runtime/cpu/kernels/attention_ahead.h"
 #include "stowage/runtime/cpu/kernels/attention_columns.h"
 #include "stowage/runtime/cpu/kernels/attention_exp-inl.h"
 #include "stowage/runtime/cpu/kernels/attention_few-inl.h"
+#include "stowage/runtime/cpu/kernels/attention_prefetch.h"
 #include "stowage/runtime/cpu/kernels/attention_store-inl.h"
 #include "stowage/runtime/cpu/kernels/attention_thread.h"
 #include "stowage/runtime/cpu/kernels/gemm_micro-inl.h"
@@ -209,7 +209,7 @@ class ForwardTask {
   const AttentionForwardPlace here_;
   const ForwardColumns<kWidth> columns_;
   int64_t task_;
-  AttentionForwardAhead ahead_;
+  AttentionForwardPrefetcher ahead_;
   int64_t offsets_[kQueryColumns];
   // If so, numbers that are not finite are left out of the packed v, and added by themselves; marks_
   // has its rows with such.

@@ -8,9 +8,9 @@
 #include <limits>
 
 #include "stowage/base/inside.h"
-#include "stowage/runtime/cpu/kernels/attention_ahead.h"
 #include "stowage/runtime/cpu/kernels/attention_columns.h"
 #include "stowage/runtime/cpu/kernels/attention_pairs.h"
+#include "stowage/runtime/cpu/kernels/attention_prefetch.h"
 #include "stowage/runtime/cpu/kernels/attention_thread.h"
 
 namespace stow::cpu::pairs {
@@ -298,7 +298,7 @@ class ForwardPaired {
   const AttentionForwardPlace here_;
   const ForwardColumns<kTileCols> columns_;
   int64_t task_;
-  AttentionForwardAhead ahead_;
+  AttentionForwardPrefetcher ahead_;
   int64_t offsets_[kQueryColumns];
   // separates_nonfinite_: numbers that are not finite are left out of the packed v and added apart.
   // cleaned_: the packed block of v had such numbers, in the rows that marks_ marks.

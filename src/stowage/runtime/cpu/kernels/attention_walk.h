@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <limits>
 
-#include "stowage/runtime/cpu/kernels/attention_ahead.h"
 #include "stowage/runtime/cpu/kernels/attention_finite.h"
+#include "stowage/runtime/cpu/kernels/attention_prefetch.h"
 
 namespace stow::cpu {
 
@@ -53,7 +53,7 @@ class BackwardWalk {
       : a_(args), s_(args.spec), dims_(args.spec.head_dim), allocator_(workspace),
         buf_(args.spec, args.plan, allocator_), batch_(head / args.spec.kv_heads),
         kv_head_(head % args.spec.kv_heads), dq_stride_(round_up_to(dims_, kPanelCols)),
-        ahead_(AttentionAhead::kStepsALine) {}
+        ahead_(AttentionPrefetcher::kStepsALine) {}
 
   void dim_offsets(int64_t stride) {
     for (int64_t d = 0; d < dims_; ++d) buf_.dims[d] = d * stride;
@@ -120,7 +120,7 @@ class BackwardWalk {
   bool keys_cleaned_[kKeyRun] = {}, q_cleaned_ = false, do_cleaned_ = false;
   // True if numbers that are not finite are left out of the products and added separately.
   bool separates_nonfinite_ = false;
-  AttentionAhead ahead_;
+  AttentionPrefetcher ahead_;
 
  private:
   bool is_finite_ = true;  // true while all sums are finite

@@ -16,7 +16,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "stowage/runtime/cpu/kernels/gemm_ahead.h"
+#include "stowage/runtime/cpu/kernels/gemm_prefetch.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace stow::cpu::HWY_NAMESPACE {

@@ -7,8 +7,8 @@
 #include <type_traits>
 
 #include "stowage/base/inside.h"
-#include "stowage/runtime/cpu/kernels/gemm_ahead.h"
 #include "stowage/runtime/cpu/kernels/gemm_plan.h"
+#include "stowage/runtime/cpu/kernels/gemm_prefetch.h"
 #include "stowage/runtime/cpu/kernels/half.h"
 #include "stowage/runtime/cpu/kernels/pairs.h"
 
@@ -244,15 +244,15 @@ class PairedThread {
       kernel_.pack_right(src, cols, n, ks, kc, to);
   }
 
-  void ahead(GemmAhead& of, const Element* base, int64_t GemmDim::*stride, const GemmDims& outer,
-             int64_t first, int64_t n, int64_t k) {
+  void ahead(GemmPrefetcher& of, const Element* base, int64_t GemmDim::*stride,
+             const GemmDims& outer, int64_t first, int64_t n, int64_t k) {
     of.stop();
     if (large_ && k < p_.k.extent)
       of.start(base, sizeof(Element), stride, outer, first, n, p_.k, k,
                std::min(p_.depth, p_.k.extent - k));
   }
 
-  void ahead(GemmAhead& of, const GemmPlan::Prologue& prologue, int64_t first, int64_t n,
+  void ahead(GemmPrefetcher& of, const GemmPlan::Prologue& prologue, int64_t first, int64_t n,
              int64_t k) {
     of.stop();
     if (large_ && k < p_.k.extent)
@@ -336,7 +336,7 @@ class PairedThread {
     float* const c_sums = in_c ? static_cast<float*>(c_) + at : nullptr;
     float* const kept = Kernel::kInterleaves ? taken_ : kept_ + i * kCols;
     float* const part = sums + i * p_.tile_n + j;
-    GemmAhead& next = b_ahead_.done() ? a_ahead_ : b_ahead_;
+    GemmPrefetcher& next = b_ahead_.done() ? a_ahead_ : b_ahead_;
     PieceArgs args;
     next.next(lines_at(k), a, args.fetch);
     args.pairs = pairs, args.a = a, args.b = b, args.cols = w;
@@ -404,7 +404,7 @@ class PairedThread {
   uint32_t *b_pack_, *a_pack_;
   float *sums_, *kept_;
   bool few_rows_, large_, last_k_ = false, reads_a_ = false;
-  GemmAhead a_ahead_, b_ahead_;
+  GemmPrefetcher a_ahead_, b_ahead_;
   PieceOffsets a_piece_, b_piece_;
   int64_t k0_ = 0, depth_ = 0;  // the k that are packed: [k0_, k0_ + depth_)
   int64_t a_batch_ = 0, b_batch_ = 0, c_batch_ = 0;

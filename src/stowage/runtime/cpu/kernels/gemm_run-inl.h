@@ -13,11 +13,11 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "stowage/runtime/cpu/kernels/gemm_ahead.h"
 #include "stowage/runtime/cpu/kernels/gemm_lanes-inl.h"
 #include "stowage/runtime/cpu/kernels/gemm_micro-inl.h"
 #include "stowage/runtime/cpu/kernels/gemm_pack-inl.h"
 #include "stowage/runtime/cpu/kernels/gemm_plan.h"
+#include "stowage/runtime/cpu/kernels/gemm_prefetch.h"
 #include "stowage/runtime/cpu/kernels/gemm_transpose_b-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -287,7 +287,7 @@ class GemmThread {
     ahead(b_ahead_, p_.b, b_, b, &GemmDim::b_stride, p_.n, 0, p_.n.extent, 0);
   }
 
-  void ahead(GemmAhead& of, DType t, const void* base, int64_t batch, int64_t GemmDim::*stride,
+  void ahead(GemmPrefetcher& of, DType t, const void* base, int64_t batch, int64_t GemmDim::*stride,
              const GemmDims& outer, int64_t first, int64_t n, int64_t k) {
     const int64_t bytes = dtype_bytes(t);
     of.stop();
@@ -296,7 +296,7 @@ class GemmThread {
                k, std::min(kGemmBlockK, p_.k.extent - k));
   }
 
-  void ahead(GemmAhead& of, const GemmPlan::Prologue& prologue, int64_t first, int64_t n,
+  void ahead(GemmPrefetcher& of, const GemmPlan::Prologue& prologue, int64_t first, int64_t n,
              int64_t k) {
     of.stop();
     if (large_ && k < p_.k.extent)
@@ -448,7 +448,7 @@ class GemmThread {
     MicroArgs<T> args;
     const int64_t lines = micro_fetches(h, two, a_in_place_) ? micro_lines<T>(kc, a_in_place_) : 0;
     if (lines > 0) {
-      GemmAhead& next = b_ahead_.done() && j >= a_from_ ? a_ahead_ : b_ahead_;
+      GemmPrefetcher& next = b_ahead_.done() && j >= a_from_ ? a_ahead_ : b_ahead_;
       next.next(lines, a, args.fetch);
     }
     const bool to_sums = p_.partial_sums && !last_k_;
@@ -597,7 +597,7 @@ class GemmThread {
   struct {
     int64_t a, b, c;
   } at_{};  // offsets of the product whose addresses calls_ have
-  GemmAhead a_ahead_, b_ahead_;
+  GemmPrefetcher a_ahead_, b_ahead_;
   PieceOffsets a_piece_, b_piece_;
   int64_t a_from_ = 0;  // first column of a tile during whose products the next A is prefetched
   ptrdiff_t b_stride_ = 0;

@@ -40,7 +40,7 @@ class TripleKernel : public triples::PanelPacking {
   /// C is complete after flush() only.
   template <typename Out>
   STOW_AMX void multiply(int64_t rows, PieceArgs& args) {
-    GemmFetch& ahead = args.fetch;  // no copy, see GemmAhead::next
+    GemmFetch& ahead = args.fetch;  // no copy, see GemmPrefetcher::next
     const char* touch = static_cast<const char*>(args.far);
     int64_t touches = rows;
     const auto interleave = [&]() STOW_AMX {

@@ -28,14 +28,14 @@ constexpr Form form_of(DType t) {
 }
 
 /// Memory that later steps will access. Kernels of f32 prefetch a little of it after every
-/// kTurnElems elements, so that memory and arithmetic overlap; the executor prefetches the rest
+/// kTickElems elements, so that memory and arithmetic overlap; the executor prefetches the rest
 /// after a kernel.
-class Ahead {
+class Prefetcher {
  public:
-  static constexpr size_t kTurnElems = 64;
+  static constexpr size_t kTickElems = 64;
 
   /// `to_nearest`: prefetches into L1; otherwise into L2.
-  explicit Ahead(bool to_nearest) : to_nearest_(to_nearest) {}
+  explicit Prefetcher(bool to_nearest) : to_nearest_(to_nearest) {}
   void clear() { n_ranges_ = 0, lines_ = 0, next_ = 0; }
   /// Adds `bytes` bytes at `offset` from `base` to the ranges to prefetch. Addresses are numbers
   /// here, as a guess may be outside of any array. Does nothing if there are kMaxRanges already.
@@ -54,12 +54,12 @@ class Ahead {
   /// Called before a step of this weight, whose kernel computes `elems` elements.
   void begin(int64_t weight, int64_t elems) {
     left_ = a_weight_ * weight;
-    a_turn_ = left_ / std::max<int64_t>(1, elems / int64_t{kTurnElems});
+    a_tick_ = left_ / std::max<int64_t>(1, elems / int64_t{kTickElems});
   }
-  /// Called by kernels after every kTurnElems elements.
-  void turn() {
-    left_ -= a_turn_;
-    due_ += a_turn_;
+  /// Called by kernels after every kTickElems elements.
+  void tick() {
+    left_ -= a_tick_;
+    due_ += a_tick_;
     if (due_ >= kOne) fetch();
   }
   /// Called after the step: prefetches what its kernel has not.
@@ -99,9 +99,9 @@ class Ahead {
   int n_ranges_ = 0;
   uintptr_t next_ = 0, end_ = 0;  // the rest of the current range
   int64_t lines_ = 0;             // lines of all ranges
-  // Lines for a step of weight 1, left for the current step, for each turn, and due now; in parts
+  // Lines for a step of weight 1, left for the current step, for each tick, and due now; in parts
   // of kOne.
-  int64_t a_weight_ = 0, left_ = 0, a_turn_ = 0, due_ = 0;
+  int64_t a_weight_ = 0, left_ = 0, a_tick_ = 0, due_ = 0;
 };
 
 /// An operand of a kernel. Element (r, c) is at data + r * row_step + c * its size. If it has one
@@ -133,7 +133,7 @@ struct KernelCall {
   KernelArg args[kMaxKernelArgs];
   KernelArg more[2];       ///< Further results of kernels that have several.
   int64_t first_col = 0;   ///< First column, for f32_poke_kernel and f32_one_hot_kernel.
-  Ahead* ahead = nullptr;  ///< Null if there is nothing to prefetch.
+  Prefetcher* ahead = nullptr;  ///< Null if there is nothing to prefetch.
 };
 using MapKernel = void (*)(const KernelCall&);
 
@@ -186,7 +186,7 @@ struct ReduceRowsCall {
   std::byte* out = nullptr;    ///< One accumulator for each row.
   std::byte *square_lanes = nullptr, *square_out = nullptr;  ///< The same for and_squares' 2nd sum.
   Form round = Form::kNative;
-  Ahead* ahead = nullptr;
+  Prefetcher* ahead = nullptr;
 };
 using ReduceRowsKernel = void (*)(const ReduceRowsCall&);
 
@@ -199,7 +199,7 @@ struct ReduceColumnsCall {
   std::byte* acc = nullptr;
   std::byte* out = nullptr;  ///< For `norm_gradient`.
   int64_t out_row_step = 0;
-  Ahead* ahead = nullptr;
+  Prefetcher* ahead = nullptr;
 };
 using ReduceColumnsKernel = void (*)(const ReduceColumnsCall&);
 

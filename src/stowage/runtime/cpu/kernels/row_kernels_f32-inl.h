@@ -106,8 +106,8 @@ HWY_INLINE size_t form_bytes(Form form) {
   return form == Form::kNative ? 4 : 2;
 }
 
-/// Elements of one pass of the loops, between two calls of Ahead::turn().
-constexpr size_t kTurn = Ahead::kTurnElems;
+/// Elements of one pass of the loops, between two calls of Prefetcher::tick().
+constexpr size_t kTick = Prefetcher::kTickElems;
 constexpr size_t kFloatsOfLine = 64 / sizeof(float);  // floats of a cache line
 
 /// Returns the value of a splat at a row.
@@ -124,18 +124,18 @@ HWY_INLINE float splat_of(const KernelArg& arg, int64_t row) {
 }
 
 /// A row of an argument: the vector at element i is at element (i & mask) of data. A splat is an
-/// array of min(n, kTurn) equal elements, rounded up to whole vectors, that is read again and
+/// array of min(n, kTick) equal elements, rounded up to whole vectors, that is read again and
 /// again.
 struct Row {
   const std::byte* data;
   size_t mask;  // ~0, or 0 for a splat
   Form form;
 };
-/// Returns a row of an argument. The elements of a splat are written to `splat`, which has kTurn.
-HWY_INLINE Row begin_row(DF d, const KernelArg& arg, int64_t row, float* splat, size_t n = kTurn) {
+/// Returns a row of an argument. The elements of a splat are written to `splat`, which has kTick.
+HWY_INLINE Row begin_row(DF d, const KernelArg& arg, int64_t row, float* splat, size_t n = kTick) {
   if (!arg.splat) return {arg.data + row * arg.row_step, ~size_t{0}, arg.form};
   const float x = splat_of(arg, row);
-  for (size_t i = 0; i < HWY_MIN(n, kTurn); i += hn::Lanes(d))
+  for (size_t i = 0; i < HWY_MIN(n, kTick); i += hn::Lanes(d))
     hn::Store(hn::Set(d, x), d, splat + i);
   return {reinterpret_cast<const std::byte*>(splat), 0, Form::kNative};
 }
@@ -154,7 +154,7 @@ HWY_INLINE VF call_op(DF d, const Op& op, const VF (&v)[4]) {
 
 /// Computes one row whose arguments and results are native floats.
 template <class Op, int N>
-HWY_NOINLINE void map_row(const Row (&rows)[4], float* out, size_t n, Ahead* ahead) {
+HWY_NOINLINE void map_row(const Row (&rows)[4], float* out, size_t n, Prefetcher* ahead) {
   const DF d;
   const Op op;
   const size_t lanes = hn::Lanes(d);
@@ -162,14 +162,14 @@ HWY_NOINLINE void map_row(const Row (&rows)[4], float* out, size_t n, Ahead* ahe
   for (int k = 0; k < N; ++k) data[k] = reinterpret_cast<const float*>(rows[k].data);
   VF v[4];
   size_t i = 0;
-  for (; i + kTurn <= n; i += kTurn) {
+  for (; i + kTick <= n; i += kTick) {
     size_t at[N];
     for (int k = 0; k < N; ++k) at[k] = i & rows[k].mask;
-    for (size_t q = 0; q < kTurn; q += lanes) {
+    for (size_t q = 0; q < kTick; q += lanes) {
       for (int k = 0; k < N; ++k) v[k] = hn::LoadU(d, data[k] + at[k] + q);
       hn::StoreU(call_op<Op, N>(d, op, v), d, out + i + q);
     }
-    if (ahead != nullptr) ahead->turn();
+    if (ahead != nullptr) ahead->tick();
   }
   for (; i + lanes <= n; i += lanes) {
     for (int k = 0; k < N; ++k) v[k] = hn::LoadU(d, data[k] + (i & rows[k].mask));
@@ -205,8 +205,8 @@ HWY_INLINE void each_vector(Byte* data, Form form, size_t n, F f) {
   if constexpr (kWrites) std::memcpy(data + i * size, pad, (n - i) * size);
 }
 
-/// Widens n <= kTurn elements of `form` to floats, with zeros up to the end of the last vector.
-inline HWY_NOINLINE void widen_turn(const std::byte* data, Form form, size_t n, float* wide) {
+/// Widens n <= kTick elements of `form` to floats, with zeros up to the end of the last vector.
+inline HWY_NOINLINE void widen_elems(const std::byte* data, Form form, size_t n, float* wide) {
   const DF d;
   if (form == Form::kBF16)
     each_vector<false>(data, form, n, [&](const std::byte* p, size_t i) {
@@ -217,8 +217,8 @@ inline HWY_NOINLINE void widen_turn(const std::byte* data, Form form, size_t n, 
       hn::StoreU(load_form(d, p, 0, form), d, wide + i);
     });
 }
-/// Rounds n <= kTurn elements of `y` and writes them in `form`. kTurn elements of y are readable.
-inline HWY_NOINLINE void narrow_turn(const float* y, size_t n, std::byte* out, Form form,
+/// Rounds n <= kTick elements of `y` and writes them in `form`. kTick elements of y are readable.
+inline HWY_NOINLINE void narrow_elems(const float* y, size_t n, std::byte* out, Form form,
                                      Form round) {
   const DF d;
   if (form == Form::kBF16 && round == Form::kBF16)
@@ -231,7 +231,7 @@ inline HWY_NOINLINE void narrow_turn(const float* y, size_t n, std::byte* out, F
     });
 }
 
-/// Computes a row of fewer than kTurn elements that has other forms than native floats, or is
+/// Computes a row of fewer than kTick elements that has other forms than native floats, or is
 /// rounded: a vector at a time, so that nothing goes through memory.
 template <class Op, int N>
 HWY_NOINLINE void map_short_row(const Row (&rows)[4], std::byte* out, Form out_form, Form round,
@@ -260,7 +260,7 @@ HWY_NOINLINE void map_short_row(const Row (&rows)[4], std::byte* out, Form out_f
 /// the buffer `to`; then writes them to `out` with non-temporal stores.
 template <class F>
 HWY_INLINE void stream_row(std::byte* out, size_t size, size_t n, F f) {
-  constexpr size_t kChunk = 16 * kTurn;
+  constexpr size_t kChunk = 16 * kTick;
   const hn::ScalableTag<uint8_t> d;
   HWY_ALIGN std::byte chunk[kChunk * sizeof(float)];
   for (size_t i = 0; i < n; i += kChunk) {
@@ -285,7 +285,7 @@ HWY_NOINLINE void map_few_vectors(const KernelCall& c, bool streams) {
   const std::byte* data[N];
   for (int k = 0; k < N; ++k) data[k] = c.args[k].data;
   std::byte* out = c.out;
-  size_t since = 0;  // elements since the last turn
+  size_t since = 0;  // elements since the last tick()
   for (int64_t r = 0; r < c.rows; ++r) {
     VF v[4];
     for (size_t i = 0; i < n; i += hn::Lanes(d)) {
@@ -300,7 +300,7 @@ HWY_NOINLINE void map_few_vectors(const KernelCall& c, bool streams) {
     for (int k = 0; k < N; ++k) data[k] += c.args[k].row_step;
     out += c.out_row_step;
     since += n;
-    if (since >= kTurn && c.ahead != nullptr) c.ahead->turn(), since -= kTurn;
+    if (since >= kTick && c.ahead != nullptr) c.ahead->tick(), since -= kTick;
   }
 }
 
@@ -308,38 +308,38 @@ HWY_NOINLINE void map_few_vectors(const KernelCall& c, bool streams) {
 /// calls them, is compiled once.
 struct MapLoops {
   int n_args;
-  void (*row)(const Row (&rows)[4], float* out, size_t n, Ahead* ahead);
+  void (*row)(const Row (&rows)[4], float* out, size_t n, Prefetcher* ahead);
   void (*short_row)(const Row (&rows)[4], std::byte* out, Form out_form, Form round, size_t n);
   void (*few_vectors)(const KernelCall& c, bool streams);
 };
 
 /// Computes a row that has other forms than native floats, or is rounded: widens, computes and
-/// narrows kTurn elements at a time.
+/// narrows kTick elements at a time.
 inline void map_row_forms(const MapLoops& loops, const Row (&rows)[4], std::byte* out,
-                          Form out_form, Form round, size_t n, Ahead* ahead) {
-  if (n < kTurn) return loops.short_row(rows, out, out_form, round, n);
-  HWY_ALIGN float wide[4][kTurn], y[kTurn];
-  for (size_t i = 0; i < n; i += kTurn) {
-    const size_t some = HWY_MIN(kTurn, n - i);
-    Row turn[4];
+                          Form out_form, Form round, size_t n, Prefetcher* ahead) {
+  if (n < kTick) return loops.short_row(rows, out, out_form, round, n);
+  HWY_ALIGN float wide[4][kTick], y[kTick];
+  for (size_t i = 0; i < n; i += kTick) {
+    const size_t some = HWY_MIN(kTick, n - i);
+    Row part[4];
     for (int k = 0; k < loops.n_args; ++k) {
-      turn[k] = rows[k];
+      part[k] = rows[k];
       if (rows[k].mask == 0) continue;
-      turn[k].data += i * form_bytes(rows[k].form);
+      part[k].data += i * form_bytes(rows[k].form);
       if (rows[k].form == Form::kNative) continue;
-      widen_turn(turn[k].data, rows[k].form, some, wide[k]);
-      turn[k].data = reinterpret_cast<const std::byte*>(wide[k]);
+      widen_elems(part[k].data, rows[k].form, some, wide[k]);
+      part[k].data = reinterpret_cast<const std::byte*>(wide[k]);
     }
-    loops.row(turn, y, some, nullptr);
-    narrow_turn(y, some, out + i * form_bytes(out_form), out_form, round);
-    if (ahead != nullptr && some == kTurn) ahead->turn();
+    loops.row(part, y, some, nullptr);
+    narrow_elems(y, some, out + i * form_bytes(out_form), out_form, round);
+    if (ahead != nullptr && some == kTick) ahead->tick();
   }
 }
 
 /// Runs a call that is not small.
 inline void map_rows(const KernelCall& c, const MapLoops& loops) {
   const DF d;
-  HWY_ALIGN float splats[4][kTurn];
+  HWY_ALIGN float splats[4][kTick];
   bool plain = c.out_form == Form::kNative && c.round == Form::kNative;
   bool has_splat = false;
   for (int k = 0; k < loops.n_args; ++k) {
@@ -347,7 +347,7 @@ inline void map_rows(const KernelCall& c, const MapLoops& loops) {
     has_splat = has_splat || c.args[k].splat;
   }
   const auto n = static_cast<size_t>(c.cols);
-  if (plain && !has_splat && c.rows > 1 && n < kTurn && n % hn::Lanes(d) == 0)
+  if (plain && !has_splat && c.rows > 1 && n < kTick && n % hn::Lanes(d) == 0)
     return loops.few_vectors(c, c.streams && n % kFloatsOfLine == 0);
   for (int64_t r = 0; r < c.rows; ++r) {
     Row rows[4];

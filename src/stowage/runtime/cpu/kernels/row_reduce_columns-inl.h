@@ -137,7 +137,7 @@ void reduce_columns_f32(const ReduceColumnsCall& c) {
   auto* acc = reinterpret_cast<float*>(c.acc);
   if (c.arg.splat) {  // one value a row: rare, and every column alike
     for (int64_t r = 0; r < c.rows; ++r) {
-      HWY_ALIGN float splat[kTurn];
+      HWY_ALIGN float splat[kTick];
       begin_row(d, c.arg, r, splat);
       for (size_t i = 0; i < n; ++i) acc[i] = Op::fold(acc[i], splat[0]);
     }
@@ -150,7 +150,7 @@ void reduce_columns_f32(const ReduceColumnsCall& c) {
     const MaskF all = hn::FirstN(d, lanes);
     for (; i + 4 * lanes <= n; i += 4 * lanes) {
       fold_columns<Op, 4, false>(d, c, i, all);
-      for (int turn = 0; turn < 2 && c.ahead != nullptr; ++turn) c.ahead->turn();
+      for (int k = 0; k < 2 && c.ahead != nullptr; ++k) c.ahead->tick();
     }
     const size_t left = n - i;
     if (left == 0) return;
@@ -160,7 +160,7 @@ void reduce_columns_f32(const ReduceColumnsCall& c) {
     if (vectors == 2) fold_columns<Op, 2, true>(d, c, i, some);
     if (vectors == 3) fold_columns<Op, 3, true>(d, c, i, some);
     if (vectors == 4) fold_columns<Op, 4, true>(d, c, i, some);
-    if (vectors > 1 && c.ahead != nullptr) c.ahead->turn();
+    if (vectors > 1 && c.ahead != nullptr) c.ahead->tick();
     return;
   }
 #endif
@@ -173,7 +173,7 @@ void reduce_columns_f32(const ReduceColumnsCall& c) {
     }
     hn::StoreU(a, d, acc + i);
     hn::StoreU(b, d, acc + i + lanes);
-    if (c.ahead != nullptr) c.ahead->turn();
+    if (c.ahead != nullptr) c.ahead->tick();
   }
   const size_t size = form_bytes(c.arg.form);
   HWY_ALIGN std::byte pad[kMaxLanes * sizeof(float)] = {};
@@ -198,7 +198,7 @@ template <int kTerms, int R, bool kPlain>
 HWY_INLINE void sum_products_of_rows(DF d, const ReduceColumnsCall& c, int64_t r) {
   const size_t lanes = hn::Lanes(d), n = static_cast<size_t>(c.cols);
   auto* acc = reinterpret_cast<float*>(c.acc);
-  HWY_ALIGN float splats[R][kTerms][kTurn];
+  HWY_ALIGN float splats[R][kTerms][kTick];
   Row rows[R][kTerms];
   for (int q = 0; q < R; ++q)
     for (int k = 0; k < kTerms; ++k)
@@ -220,7 +220,7 @@ HWY_INLINE void sum_products_of_rows(DF d, const ReduceColumnsCall& c, int64_t r
     }
     hn::StoreU(x, d, acc + i);
     hn::StoreU(y, d, acc + i + lanes);
-    if (c.ahead != nullptr) c.ahead->turn();
+    if (c.ahead != nullptr) c.ahead->tick();
   }
   for (; i < n; ++i)
     for (int q = 0; q < R; ++q) {
@@ -282,7 +282,7 @@ HWY_INLINE void norm_gradient_of_rows(DF d, const ReduceColumnsCall& c, int64_t 
                    d, out[q] + k);
       hn::StoreU(sum, d, acc + k);
     }
-    if (c.ahead != nullptr) c.ahead->turn();
+    if (c.ahead != nullptr) c.ahead->tick();
   }
   for (; i < n; ++i) {
     VF sum = hn::Set(d, acc[i]);

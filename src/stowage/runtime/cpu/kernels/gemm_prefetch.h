@@ -28,7 +28,7 @@ struct GemmFetch {
 };
 
 /// The lines of one block of an operand that are to be prefetched, handed out in parts.
-class GemmAhead {
+class GemmPrefetcher {
  public:
   /// Makes a block of an operand the one that next() prefetches, row by row of memory: elements
   /// [first, first + n) of the class `outer` by [k, k + depth) of `inner`, `bytes` each, at `base`.

@@ -54,12 +54,12 @@ class LineQueue {
 
 /// Lines to prefetch: first those of the next block (`near`), then those that the task writes at
 /// its end and the next task reads first (`far`).
-class AttentionAhead {
+class AttentionPrefetcher {
  public:
   static constexpr int64_t kStepsALine = 8;
   LineQueue near, far;
   /// Prefetches one line for every `steps_a_line` steps of a product.
-  explicit AttentionAhead(int64_t steps_a_line) : steps_a_line_(steps_a_line) {}
+  explicit AttentionPrefetcher(int64_t steps_a_line) : steps_a_line_(steps_a_line) {}
   /// Prefetches the lines that are due after a product of `steps` steps of k.
   void fetch(int64_t steps) { far.fetch(near.fetch(steps / steps_a_line_)); }
 
@@ -91,12 +91,12 @@ void add_keys(LineQueue& queue, const Args& a, int64_t batch, int64_t kv_head, i
 }
 
 /// The prefetches of a forward task. The task calls packed() after it has packed a block of keys.
-class AttentionForwardAhead : public AttentionAhead {
+class AttentionForwardPrefetcher : public AttentionPrefetcher {
  public:
   /// The task reads no key from `last_key` on. `next` is the next task of the thread, or -1.
-  AttentionForwardAhead(const AttentionForwardArgs& args, const AttentionForwardPlace& here,
+  AttentionForwardPrefetcher(const AttentionForwardArgs& args, const AttentionForwardPlace& here,
                         int64_t last_key, int64_t next)
-      : AttentionAhead(args.spec.intervals ? 1 : kStepsALine),  // there may be few products
+      : AttentionPrefetcher(args.spec.intervals ? 1 : kStepsALine),  // there may be few products
         a_(args),
         here_(here),
         last_key_(last_key),
