@@ -29,9 +29,9 @@ enum class LoopCommand : uint8_t {
   kNext,          ///< Counts an iteration; ends the loop after the last one. Else continues.
   kAgain,         ///< As kNext, but else continues with the first instruction.
   // For a nested loop in the list:
-  kEnter,     ///< Loads the registers from `at_begin`. The loop's first instruction follows.
-  kNextOf,    ///< Counts an iteration in *count; after the last, resets it and jumps to `target`.
-  kAgainOf    ///< The same, but jumps to `target` if the iteration was not the last one.
+  kEnterNested,  ///< Loads the registers from `at_begin`. The loop's first instruction follows.
+  kNextNested,   ///< Counts an iteration in *count; after the last, resets it, jumps to `target`.
+  kAgainNested   ///< The same, but jumps to `target` if the iteration was not the last one.
 };
 
 /// Addresses of the results that the interpreter's registers hold at the start of every iteration
