@@ -85,11 +85,11 @@ class IndexVectors {
 };
 
 /// Index vectors that are checked at a time, so that they are still in cache when they are used.
-inline constexpr int64_t kIndexPart = 1024;
+inline constexpr int64_t kIndexChunk = 1024;
 
 /// True if all of n indices lie in [first, last], where `first` is 0 or above.
 template <typename I>
-bool are_within(const I* index, int64_t n, int64_t first, int64_t last) {
+bool all_in_range(const I* index, int64_t n, int64_t first, int64_t last) {
   using U = std::make_unsigned_t<I>;
   constexpr uint64_t kMost = std::numeric_limits<I>::max();
   if (last < first || static_cast<uint64_t>(first) > kMost) return n == 0;
@@ -101,28 +101,30 @@ bool are_within(const I* index, int64_t n, int64_t first, int64_t last) {
   return outside == 0;
 }
 
-/// True if 32 bits hold the offsets of kIndexPart index vectors that are in range, where each
+/// True if 32 bits hold the offsets of kIndexChunk index vectors that are in range, where each
 /// vector adds `step` elements to those before.
-inline bool are_near(const std::vector<IndexVectors::Component>& components, int64_t step) {
+inline bool offsets_fit_in_32_bits(const std::vector<IndexVectors::Component>& components,
+                                   int64_t step) {
   constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
-  int64_t last = std::abs(step) < kMost / kIndexPart ? std::abs(step) * kIndexPart : kMost;
+  int64_t last = std::abs(step) < kMost / kIndexChunk ? std::abs(step) * kIndexChunk : kMost;
   for (const IndexVectors::Component& c : components)
     last += c.stride >= 0 && c.last_start < kMost && c.stride < kMost ? c.last_start * c.stride
                                                                       : kMost;
   return step >= 0 && last < kMost;
 }
 
-/// Returns the offsets i * step + index[i] * stride of n <= kIndexPart indices for which are_near()
-/// is true. They are written to `places`, unless they are the indices themselves, which are then
-/// returned.
+/// Returns the offsets i * step + index[i] * stride of n <= kIndexChunk indices for which
+/// offsets_fit_in_32_bits() is true. They are written to `offsets`, unless they are the indices
+/// themselves, which are then returned.
 template <typename I>
-const int32_t* find_places(const I* index, int64_t n, int64_t step, int64_t stride, int32_t* places) {
+const int32_t* find_offsets(const I* index, int64_t n, int64_t step, int64_t stride,
+                            int32_t* offsets) {
   if constexpr (std::is_same_v<I, int32_t>)
     if (step == 0 && stride == 1) return index;
   const auto by = static_cast<int32_t>(step), times = static_cast<int32_t>(stride);
   for (int32_t i = 0; i < static_cast<int32_t>(n); ++i)
-    places[i] = i * by + static_cast<int32_t>(index[i]) * times;
-  return places;
+    offsets[i] = i * by + static_cast<int32_t>(index[i]) * times;
+  return offsets;
 }
 
 /// An axis of a window: the operand's axis, and the loop over it with strides in slices and
