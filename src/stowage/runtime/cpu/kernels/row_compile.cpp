@@ -49,7 +49,7 @@ void Compiler::analyse() {
   values_.resize(steps_.size());
   int next_iota = plan_.n_inputs + plan_.n_outputs;
   for (int i = 0; i < n_steps(); ++i) {
-    find_one_hot(i);
+    simplify_one_hot(i);
     const Step& s = step(i);
     Value& v = value(i);
     for (int k = 0; k < n_args(s); ++k) {
@@ -109,7 +109,7 @@ int Compiler::one_hot_position(int i) const {
   return -1;
 }
 
-void Compiler::find_one_hot(int i) {
+void Compiler::simplify_one_hot(int i) {
   Step& s = steps_[static_cast<size_t>(i)];
   if (s.dtype != DType::kF32) return;
   if (s.kind == StepKind::kReduceRow && s.op == OpKind::kReduceSum) {

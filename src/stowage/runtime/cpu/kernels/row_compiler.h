@@ -28,7 +28,7 @@ struct Value {
   int32_t fused_store = -1;  // The store that its kernel does itself.
   int32_t parked_in_output = -1;  // The output in whose memory it is kept until that is stored.
   int32_t reg = -1;          // Its register.
-  bool by_position = false;  // True: a step that find_one_hot() has changed.
+  bool by_position = false;  // True: a step that simplify_one_hot() has changed.
 };
 
 // The kernel of a step that also computes the steps that it absorbs.
@@ -86,7 +86,7 @@ class Compiler {
   std::optional<std::pair<int, int>> one_hot(int i) const;
   // Changes step i if it sums, adds or subtracts a row in which only one element is not 0: the step
   // then takes that element and its position, and the row is never computed.
-  void find_one_hot(int i);
+  void simplify_one_hot(int i);
   // Returns the step position if step i is `column == position`, with one i32 for each row; else
   // -1.
   int one_hot_position(int i) const;
@@ -168,9 +168,9 @@ class Compiler {
   bool can_make(int j, int i, const std::vector<int>& inside);
   // Makes row reduction j read an input directly whose columns lie in several runs, without a load.
   void fuse_runs(int j);
-  // Gives step j, which find_one_hot() has changed, its kernel. If it adds an element to a row that
-  // is a product, the kernel also computes the product.
-  void fuse_poke(int j);
+  // Gives step j, which simplify_one_hot() has changed, its kernel. If it adds an element to a row
+  // that is a product, the kernel also computes the product.
+  void fuse_one_hot(int j);
   // Fuses step j with the steps that compute its operands, one or two, if no other step reads them.
   // Returns false if it cannot.
   bool fuse_pair(int j);

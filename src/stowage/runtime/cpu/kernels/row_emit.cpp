@@ -165,7 +165,7 @@ void Compiler::emit_step(int i, std::vector<PlanStep>& list) {
         p.keeps = true;
       }
       if (v.by_position) {
-        p.reduce.rows = f32_pick_kernel();
+        p.reduce.rows = f32_one_hot_sum_kernel();
         p.weight = 0;
       }
       p.map = map_kernel(OpKind::kReshape, s.dtype, s.dtype);

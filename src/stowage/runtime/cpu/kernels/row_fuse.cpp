@@ -236,7 +236,7 @@ void Compiler::fuse_runs(int j) {
   plan_.r_tile = plan_.unit_rows = (rows + tiles - 1) / tiles;
 }
 
-void Compiler::fuse_poke(int j) {
+void Compiler::fuse_one_hot(int j) {
   const Step& s = step(j);
   if (s.op == OpKind::kConvert) {
     fused_[static_cast<size_t>(j)] = {f32_one_hot_kernel(), {s.args[0]}};
@@ -245,7 +245,7 @@ void Compiler::fuse_poke(int j) {
   const int x = s.args[0];
   const bool of_product = step(x).op == OpKind::kMul && can_absorb(j, x);
   Fused& f = fused_[static_cast<size_t>(j)];
-  f.map = f32_poke_kernel(s.op, of_product);
+  f.map = f32_one_hot_add_kernel(s.op, of_product);
   f.args = {x, s.args[1], s.args[2]};
   if (!of_product) return;
   f.args = {step(x).args[0], step(x).args[1], s.args[1], s.args[2]};
@@ -297,7 +297,7 @@ void Compiler::choose_fused_steps() {
     if (s.kind == StepKind::kReduceColumns || s.kind == StepKind::kReduceRow) fuse_sum(j);
     if (s.kind == StepKind::kReduceRow) fuse_runs(j);
     if (s.kind != StepKind::kCompute) continue;
-    if (value(j).by_position) fuse_poke(j);
+    if (value(j).by_position) fuse_one_hot(j);
     if (!fuse_pattern(j, false)) fuse_pair(j);
   }
 }

@@ -132,7 +132,7 @@ struct KernelCall {
   bool is_small = false;
   KernelArg args[kMaxKernelArgs];
   KernelArg more[2];       ///< Further results of kernels that have several.
-  int64_t first_col = 0;   ///< First column, for f32_poke_kernel and f32_one_hot_kernel.
+  int64_t first_col = 0;   ///< First column, for f32_one_hot_add_kernel and f32_one_hot_kernel.
   Prefetcher* ahead = nullptr;  ///< Null if there is nothing to prefetch.
 };
 using MapKernel = void (*)(const KernelCall&);
@@ -177,10 +177,10 @@ using FillKernel = void (*)(std::byte* acc, int64_t n);
 struct ReduceRowsCall {
   int64_t rows = 0, cols = 0;
   int64_t first_col = 0, total_cols = 0;
-  /// For f32_pick_kernel: the first column in the whole row, also if threads share the row in
-  /// blocks.
+  /// For f32_one_hot_sum_kernel: the first column in the whole row, also if threads share the row
+  /// in blocks.
   int64_t at_col = 0;
-  KernelArg args[3];           ///< `rows` takes one; f32_pick_kernel an element's position as well.
+  KernelArg args[3];           ///< `rows` takes one; f32_one_hot_sum_kernel also a position.
   KernelArg keep;              ///< Destination of a term's inner value; none if its data is null.
   std::byte* lanes = nullptr;  ///< kReduceLanes accumulators for each row, kept between calls.
   std::byte* out = nullptr;    ///< One accumulator for each row.
@@ -246,10 +246,10 @@ MapKernel f32_square_grad_kernel(OpKind left);
 MapKernel f32_hypot_kernel();
 /// The sum over a row of arg 0 in which all elements count as 0 except the one at column arg 1 (one
 /// i32 for each row, which may be out of range).
-ReduceRowsKernel f32_pick_kernel();
+ReduceRowsKernel f32_one_hot_sum_kernel();
 /// x + (column == position ? c : 0) for kAdd, x - (…) for kSub; null for other ops. x is arg 0, or
 /// arg 0 * arg 1 for `of_product`; the next args are c and position (one i32 for each row).
-MapKernel f32_poke_kernel(OpKind outer, bool of_product);
+MapKernel f32_one_hot_add_kernel(OpKind outer, bool of_product);
 /// silu(arg 0), or silu(arg 0) times arg 1: f32, bf16 or f16, every op rounded to `round`.
 MapKernel f32_gate_kernel(bool has_factor);
 /// The gradient of the gate silu(x) or silu(x) y. With s = logistic(x):
