@@ -167,7 +167,7 @@ bool Compiler::is_column_sum(int k) const {
   });
 }
 
-bool Compiler::lies_between_rows() const {
+bool Compiler::has_interleaved_rows() const {
   for (int k = 0; k < plan_.n_inputs; ++k) {
     const PlanOperand& o = plan_.operands[static_cast<size_t>(k)];
     if (o.span == Span::kFull && !o.unit_columns && o.inner_col == 1 && o.inner_row == plan_.inner_cols())
@@ -193,7 +193,7 @@ void Compiler::choose_tiles() {
     const int64_t elems = plan_.in_blocks ? kRowTileElems / 4 : kRowTileElems;  // less to keep
     const int64_t near = elems / std::max<int64_t>(1, n_full) / C;
     plan_.r_tile = transposed ? 16 : std::clamp<int64_t>(near, 1, kMaxTileRows);
-    if (!one_strip && lies_between_rows()) {
+    if (!one_strip && has_interleaved_rows()) {
       plan_.c_tile /= kRowsOfRuns;
       plan_.r_tile = kRowsOfRuns;
     }
@@ -451,7 +451,7 @@ RowPlan compile_row_blocks(const RowProgram& program, bool may_alias) {
 RowPlan compile_row_plan(const RowProgram& program, bool may_alias, const RowOverlaps& overlaps) {
   RowPlan plan = compile_in_strips(program, overlaps, may_alias, rows::kTileElems);
   if (plan.thread_bytes > rows::kNearBytes) {
-    const RowProgram ordered = in_order_of_results(program);
+    const RowProgram ordered = group_steps_by_result(program);
     RowPlan other = compile_in_strips(ordered, overlaps, may_alias, rows::kTileElems);
     if (other.thread_bytes < plan.thread_bytes)
       return in_longer_strips(ordered, overlaps, may_alias, std::move(other));

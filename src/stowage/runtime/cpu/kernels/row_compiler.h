@@ -96,7 +96,7 @@ class Compiler {
 
   // True if an input alternates runs of columns of adjacent rows in memory, as when the rows are
   // the middle one of three dimensions.
-  bool lies_between_rows() const;
+  bool has_interleaved_rows() const;
   // Chooses r_tile, c_tile, unit_rows and unit_cols of the plan.
   void choose_tiles();
   // True if a step is a column reduction.
@@ -159,13 +159,13 @@ class Compiler {
   bool has_types(const RowPattern& pattern, int j) const;
   // True if one kernel may compute step j with the steps `inside` and fused.more: it reads none of
   // its own results, computes no step twice, and no other step reads those inside.
-  bool can_be_one(int j, const Fused& fused, const std::vector<int>& inside, bool saves_scratch);
+  bool can_fuse(int j, const Fused& fused, const std::vector<int>& inside, bool saves_scratch);
   // Fuses reduction j with the steps that compute its terms, by the first formula of sum_patterns()
   // that matches.
   void fuse_sum(int j);
   // True if the kernel of row reduction j may compute and write step i although steps that are not
   // `inside` read it: none of them runs before the reduction.
-  bool can_make(int j, int i, const std::vector<int>& inside);
+  bool can_keep(int j, int i, const std::vector<int>& inside);
   // Makes row reduction j read an input directly whose columns lie in several runs, without a load.
   void fuse_runs(int j);
   // Gives step j, which simplify_one_hot() has changed, its kernel. If it adds an element to a row
@@ -187,9 +187,9 @@ class Compiler {
   int n_absorbable(int i);
   // True if the kernel of step j may compute step i although other steps read it: both are needed
   // in the same phases, and no step before j reads i, except stores and those in `absorbed`.
-  bool can_come_late(int i, int j, const std::vector<int>& absorbed);
+  bool can_delay(int i, int j, const std::vector<int>& absorbed);
   // True if `argument` of step i needs its register no longer when step j reads it instead of i.
-  bool lives_as_long(int argument, int i, int j, const std::vector<int>& absorbed);
+  bool extends_no_lifetime(int argument, int i, int j, const std::vector<int>& absorbed);
   // Returns the live steps that read step i, one entry for each read.
   const std::vector<int>& users_of(int i) const { return users_[static_cast<size_t>(i)]; }
 
@@ -201,12 +201,12 @@ class Compiler {
   // True if a value has exactly the elements of an output.
   bool fills(const Value& v, const PlanOperand& out) const;
 
-  // Returns the inputs that may be the same memory as output `output` and that are still read after
-  // the kernel of step `kernel` has written that output in phase `phase`. Calls meets(step,
-  // argument, phase, reader) for every read from that phase on; `reader` is the step whose kernel
-  // does it.
+  // Returns the write-after-read hazards of a store: the inputs that may be the same memory as
+  // output `output` and that are still read after the kernel of step `kernel` has written it in
+  // phase `phase`. Calls visit(step, argument, phase, reader) for every read from that phase on;
+  // `reader` is the step whose kernel does it.
   template <typename F>
-  std::vector<int> overtaken(int kernel, int phase, int output, F meets);
+  std::vector<int> war_hazards(int kernel, int phase, int output, F visit);
 
   // Parks f32 values that are kept for whole rows in an output that is stored later. Rows then take
   // memory in one place, not in two.

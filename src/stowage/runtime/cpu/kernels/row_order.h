@@ -9,6 +9,6 @@ namespace stow::cpu {
 /// Returns the program with the steps of each result together. The next result is always the one
 /// with the fewest steps left, the first of several. Drops steps that no result needs. Outputs have
 /// the same bits.
-RowProgram in_order_of_results(const RowProgram& program);
+RowProgram group_steps_by_result(const RowProgram& program);
 
 }  // namespace stow::cpu
