@@ -229,7 +229,7 @@ GemmPlan plan_gemm(const GemmSpec& spec, int threads, GemmForm form) {
   return p;
 }
 
-int64_t first_cache_ways() {
+int64_t l1_ways() {
   constexpr int64_t kUsual = 8;  // where the system does not tell
   static const int64_t told = sysconf(_SC_LEVEL1_DCACHE_ASSOC);
   return told > 0 ? told : kUsual;

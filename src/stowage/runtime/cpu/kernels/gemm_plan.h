@@ -102,7 +102,7 @@ void gemm_offsets(const GemmDims& dims, int64_t GemmDim::*stride, int64_t first,
 
 /// Returns the number of ways of this machine's L1 data cache, to choose what is fast. Bits do not
 /// depend on it.
-int64_t first_cache_ways();
+int64_t l1_ways();
 
 /// Calls f(batch element, first row, end, first column, end) for each tile of these tasks.
 template <typename F>

@@ -314,7 +314,7 @@ class GemmThread {
       return false;
     if (is_a_near()) return cols <= kFewCols;
     const int64_t step = p_.m.count == 1 ? p_.m.dims[0].a_stride * int64_t{sizeof(T)} : 0;
-    return cols <= kFewColsOfFar && step != 0 && (step % kPage != 0 || kRows <= first_cache_ways());
+    return cols <= kFewColsOfFar && step != 0 && (step % kPage != 0 || kRows <= l1_ways());
   }
 
   // Decides if panels of B are read in place. Rows of B that are whole vectors of type T are, if

@@ -368,19 +368,19 @@ int Compiler::executed_in(int j) {
 
 }  // namespace rows
 
-bool fetches_to_first_cache() {
+bool prefetches_to_l1() {
   static const bool is_large = sysconf(_SC_LEVEL1_DCACHE_SIZE) >= 48 << 10;
   return is_large && made_by_amd();
 }
 namespace {
-std::atomic<int> g_leaves_streams_alone{-1};
+std::atomic<int> g_prefers_hardware_prefetch{-1};
 }  // namespace
-bool leaves_streams_alone() {
-  const int set = g_leaves_streams_alone.load(std::memory_order_relaxed);
-  return set >= 0 ? set > 0 : made_by_amd() && !fetches_to_first_cache();
+bool prefers_hardware_prefetch() {
+  const int set = g_prefers_hardware_prefetch.load(std::memory_order_relaxed);
+  return set >= 0 ? set > 0 : made_by_amd() && !prefetches_to_l1();
 }
-void set_streams_left_alone(std::optional<bool> left) {
-  g_leaves_streams_alone.store(left ? *left : -1, std::memory_order_relaxed);
+void set_prefers_hardware_prefetch(std::optional<bool> prefers) {
+  g_prefers_hardware_prefetch.store(prefers ? *prefers : -1, std::memory_order_relaxed);
 }
 
 namespace {
@@ -427,8 +427,8 @@ RowPlan in_longer_strips(const RowProgram& program, const RowOverlaps& overlaps,
                                       [](const Register& r) { return has_column(r.span); });
   if (plan.has_row_reductions || !plan.column_stores.empty() || has_strips) return plan;
   plan = compile_in_strips(program, overlaps, may_alias, 2 * kTileElems);
-  plan.fetches = !leaves_streams_alone();
-  if (fetches_to_first_cache()) return plan;
+  plan.fetches = !prefers_hardware_prefetch();
+  if (prefetches_to_l1()) return plan;
   RowPlan longer = compile_in_strips(program, overlaps, may_alias, 8 * kTileElems);
   const bool alike =
       longer.thread_bytes == plan.thread_bytes && longer.shared_bytes == plan.shared_bytes;

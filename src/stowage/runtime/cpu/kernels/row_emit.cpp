@@ -417,7 +417,7 @@ void Compiler::bind_all() {
                              : plan_.has_row_reductions   ? kNearRows
                                                           : 0;
   const bool is_near = plan_.rows * row_bytes <= near_bytes;
-  plan_.fetches = n_arrays != 1 || !(is_near || leaves_streams_alone());
+  plan_.fetches = n_arrays != 1 || !(is_near || prefers_hardware_prefetch());
   plan_.fetch_rows = plan_.has_row_reductions && plan_.r_tile * row_bytes <= kFetchBytes;
 }
 

@@ -186,14 +186,14 @@ inline int64_t bookkeeping_bytes(const RowPlan& plan) {
 /// True if prefetches should go to the L1 cache. In an L1 of 32 KiB they evict data in use, and
 /// programs take up to 1.5 times as long. Intel's L1 of 48 KiB fetches too few lines at a time, and
 /// programs take up to 1.35 times as long.
-bool fetches_to_first_cache();
+bool prefetches_to_l1();
 /// True if two kinds of programs should leave prefetching to the hardware: those without sums or
 /// scratch, which read their arrays once, and those of one array. On Zen 4 they then take 0.75 to
 /// 0.95 of the time; a single kernel that runs to the end of its array takes 0.63. Other machines
 /// have not been measured.
-bool leaves_streams_alone();
-/// Sets the result of leaves_streams_alone(), for tests; nullopt restores that of this machine.
-void set_streams_left_alone(std::optional<bool> left);
+bool prefers_hardware_prefetch();
+/// Sets the result of prefers_hardware_prefetch(), for tests; nullopt restores the machine's own.
+void set_prefers_hardware_prefetch(std::optional<bool> prefers);
 
 /// Returns the least bytes of outputs of one run that are written with non-temporal stores: more
 /// than the caches hold. Ordinary stores would first read the lines that they overwrite. Returns

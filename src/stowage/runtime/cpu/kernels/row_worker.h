@@ -630,7 +630,7 @@ class RowWorker {
   bool in_order_ = false;  // true: the chunks of a group are computed one after another
   int64_t group_row_ = 0, first_col_ = 0;  // first row and column of the group
   int64_t column_ = -1;  // the column to which bases_ point; -1: none
-  Prefetcher ahead_{fetches_to_first_cache()};
+  Prefetcher ahead_{prefetches_to_l1()};
   // Members, as they are too large to be initialized for each step. A step sets the fields that its
   // kernel reads.
   KernelCall map_call_;
