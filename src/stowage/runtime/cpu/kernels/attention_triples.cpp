@@ -51,7 +51,7 @@ class TriplePanels : public triples::PanelPacking {
   };
   static STOW_BF16 Parts split(__m512 x) {
     Parts parts;
-    triples::split<false>(x, triples::Care{}, parts.of);
+    triples::split<false>(x, triples::MarkScaling{}, parts.of);
     return parts;
   }
   static STOW_BF16 void put_pair(uint32_t* panel, int64_t pair, int half, const Parts& first,

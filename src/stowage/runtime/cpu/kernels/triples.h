@@ -66,20 +66,21 @@ inline float factor_of(Mark mark, bool undo = false) {
 // Splitting of rows with marks: their factor, and the addend that makes the truncation to a part
 // round to nearest. The addend is 0 in rows marked kExact, where rounding up might give an
 // infinity.
-struct Care {
+struct MarkScaling {
   __m512 factor;
   __m512i half;
 };
 
-// Splits 16 numbers into parts[0..3), each in the high half of a word. `care` is used if kCareful.
-template <bool kCareful>
-STOW_BF16 inline void split(__m512 x, const Care& care, __m512i* parts) {
-  const __m512i half = kCareful ? care.half : _mm512_set1_epi32(0x8000),
+// Splits 16 numbers into parts[0..3), each in the high half of a word. `scaling` is applied if
+// kMarked: some of the rows have marks.
+template <bool kMarked>
+STOW_BF16 inline void split(__m512 x, const MarkScaling& scaling, __m512i* parts) {
+  const __m512i half = kMarked ? scaling.half : _mm512_set1_epi32(0x8000),
                 high = _mm512_set1_epi32(static_cast<int>(0xffff0000));
-  if constexpr (kCareful) x = _mm512_mul_ps(x, care.factor);
+  if constexpr (kMarked) x = _mm512_mul_ps(x, scaling.factor);
   parts[0] = _mm512_and_si512(_mm512_add_epi32(_mm512_castps_si512(x), half), high);
   __m512 rest;
-  if constexpr (kCareful)
+  if constexpr (kMarked)
     rest = _mm512_maskz_sub_ps(static_cast<__mmask16>(~_mm512_fpclass_ps_mask(x, 0x18)),
                                x,  // not of infinities
                                _mm512_castsi512_ps(parts[0]));
@@ -115,11 +116,13 @@ inline constexpr int64_t kVectors = 4;  // vectors of each tile that one step pa
 // kTileWords apart. The k (kAlongK) or the rows are adjacent in memory. Each call does one part of
 // the work: `part` 0 and 1 transpose half of the k each into `transposed`, if the layout requires
 // it; each later one packs kVectors vectors of each tile. If vectors hold rows (kRowsOfPairs),
-// care[r] and largest[r] belong to row r; else care[0] and largest[0] have a lane for each row.
-template <bool kAlongK, bool kRowsOfPairs, bool kCareful>
+// scaling[r] and largest[r] belong to row r; else scaling[0] and largest[0] have a lane for each
+// row.
+template <bool kAlongK, bool kRowsOfPairs, bool kMarked>
 STOW_BF16 inline void pack_tiles(const float* src, const int64_t* rows, int64_t n,
-                                 const int64_t* ks, int64_t kc, const Care* care, __m512* largest,
-                                 int64_t part, __m512i (&transposed)[2][kTile], uint32_t* dst) {
+                                 const int64_t* ks, int64_t kc, const MarkScaling* scaling,
+                                 __m512* largest, int64_t part, __m512i (&transposed)[2][kTile],
+                                 uint32_t* dst) {
   const __mmask16 k_masks[2] = {first16(kc), first16(kc - kTile)}, row_mask = first16(n);
   // Half h of the k of row r; and all rows at one k.
   const auto half_of_row = [&](int64_t r, int64_t h) STOW_BF16 {
@@ -148,19 +151,19 @@ STOW_BF16 inline void pack_tiles(const float* src, const int64_t* rows, int64_t 
       else
         x[h] = kAlongK ? _mm512_castsi512_ps(transposed[i / 8][2 * i % kTile + h])
                        : all_of_k(2 * i + h);
-    if constexpr (!kCareful) {
+    if constexpr (!kMarked) {
       __m512& most = kRowsOfPairs ? largest[i] : of_all;
       most = larger(most, larger(x[0], x[1]));
     }
     __m512i parts[2][kParts];
     for (int64_t h = 0; h < 2; ++h)
-      split<kCareful>(x[h], care[kCareful && kRowsOfPairs ? i : 0], parts[h]);
+      split<kMarked>(x[h], scaling[kMarked && kRowsOfPairs ? i : 0], parts[h]);
     for (int64_t p = 0; p < kParts; ++p)
       _mm512_store_si512(dst + p * 2 * kTileWords + i * kTile,
                          kRowsOfPairs ? adjacent_pairs(parts[0][p], parts[1][p])
                                       : pair_of(parts[0][p], parts[1][p]));
   }
-  if constexpr (!kCareful && !kRowsOfPairs) largest[0] = larger(largest[0], of_all);
+  if constexpr (!kMarked && !kRowsOfPairs) largest[0] = larger(largest[0], of_all);
 }
 
 // As pack_tiles() for 32 adjacent columns of the right operand, but packs kVectors / 2 pairs of k
@@ -177,7 +180,7 @@ STOW_BF16 inline void pack_wide(const float* src, const int64_t* ks, int64_t kc,
         x[h] = 2 * i + h < kc ? _mm512_loadu_ps(src + ks[2 * i + h] + half * kTile)
                               : _mm512_setzero_ps();
         most[half] = larger(most[half], x[h]);
-        split<false>(x[h], Care{}, parts[h]);
+        split<false>(x[h], MarkScaling{}, parts[h]);
       }
       for (int64_t p = 0; p < kParts; ++p)
         _mm512_store_si512(dst + (2 * p + half) * kTileWords + i * kTile,
@@ -262,16 +265,16 @@ class PanelPacker {
   // Returns the first `part` of pack_tiles() that is needed: 2 if nothing has to be transposed.
   static int64_t first_part(const Half& half) { return half.along_k != kRowsOfPairs ? 0 : 2; }
 
-  template <bool kCareful>
-  STOW_BF16 void pack_part(Half& half, int64_t step, int64_t part, const Care* care) {
+  template <bool kMarked>
+  STOW_BF16 void pack_part(Half& half, int64_t step, int64_t part, const MarkScaling* scaling) {
     const int64_t k = step * kSide, n = std::min(kSide, kc_ - k);
     uint32_t* const to = half.dst + step * kStepWords;
     if (half.along_k)
-      pack_tiles<true, kRowsOfPairs, kCareful>(half.src, half.rows, half.n, half.ks + k, n, care,
-                                               half.largest, part, transposed_, to);
+      pack_tiles<true, kRowsOfPairs, kMarked>(half.src, half.rows, half.n, half.ks + k, n, scaling,
+                                              half.largest, part, transposed_, to);
     else
-      pack_tiles<false, kRowsOfPairs, kCareful>(half.src, half.rows, half.n, half.ks + k, n, care,
-                                                half.largest, part, transposed_, to);
+      pack_tiles<false, kRowsOfPairs, kMarked>(half.src, half.rows, half.n, half.ks + k, n, scaling,
+                                               half.largest, part, transposed_, to);
   }
 
   // Writes the marks of 16 rows. If a row has one, packs the 16 rows again, scaled.
@@ -290,17 +293,17 @@ class PanelPacker {
     _mm512_store_si512(largest, of_rows[0]);
     for (int64_t r = 0; r < kTile; ++r) half.marks[r] = mark_of(largest[r]);
     constexpr int32_t kHalf = 0x8000;
-    Care care[kTile];
+    MarkScaling scaling[kTile];
     alignas(64) float factors[kTile];
     alignas(64) int32_t cuts[kTile];
     for (int64_t r = 0; r < kTile; ++r) {
       factors[r] = factor_of(half.marks[r]), cuts[r] = half.marks[r] == kExact ? 0 : kHalf;
-      care[r] = {_mm512_set1_ps(factors[r]), _mm512_set1_epi32(cuts[r])};
+      scaling[r] = {_mm512_set1_ps(factors[r]), _mm512_set1_epi32(cuts[r])};
     }
-    if constexpr (!kRowsOfPairs) care[0] = {_mm512_load_ps(factors), _mm512_load_si512(cuts)};
+    if constexpr (!kRowsOfPairs) scaling[0] = {_mm512_load_ps(factors), _mm512_load_si512(cuts)};
     for (int64_t step = 0; step < units_ / 2; ++step)
       for (int64_t part = first_part(half); part < kPartsEnd; ++part)
-        pack_part<true>(half, step, part, care);
+        pack_part<true>(half, step, part, scaling);
   }
 
   // Copies the rows of a half, which have any strides, to a block with adjacent k.
