@@ -130,7 +130,7 @@ class RowCalls {
     size_t first, last;  // range of patches_
     const std::byte* address;
   };
-  class Notes;
+  class Recorder;
 
   RowCalls() = default;
   // Calls f(address, true if the kernel writes there) for each address in the arguments of a call.
