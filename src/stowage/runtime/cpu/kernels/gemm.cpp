@@ -7,10 +7,10 @@
 #include <cstring>
 #include <utility>
 
+#include "stowage/runtime/cpu/kernels/cpu_vendor.h"
 #include "stowage/runtime/cpu/kernels/gemm_plan.h"
 #include "stowage/runtime/cpu/kernels/gemm_small.h"
 #include "stowage/runtime/cpu/kernels/gemm_thread.h"
-#include "stowage/runtime/cpu/kernels/maker.h"
 #include "stowage/runtime/cpu/kernels/team_edge.h"
 
 namespace stow::cpu {

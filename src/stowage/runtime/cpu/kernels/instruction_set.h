@@ -17,10 +17,10 @@ Result<void> limit_instruction_set();
 /// Calls limit_instruction_set() the first time in a process; later changes of the variable have no
 /// effect. Every device and every compilation calls it first, so the variable takes effect in every
 /// program that links the library. Errors: every call throws a TraceError if the name was invalid.
-void obey_environment();
+void limit_instruction_set_once();
 
 /// True if kernels may use tiles (AMX) on a machine that has them. Without STOW_ISA this is true,
-/// also in programs that never call obey_environment().
+/// also in programs that never call limit_instruction_set_once().
 bool allows_tiles();
 
 /// Returns Highway's name of the instruction set that kernels use, such as "AVX2" or "AVX3_DL".

@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "stowage/base/error.h"
-#include "stowage/runtime/cpu/kernels/maker.h"
+#include "stowage/runtime/cpu/kernels/cpu_vendor.h"
 #include "stowage/runtime/cpu/kernels/row_compiler.h"
 #include "stowage/runtime/cpu/kernels/row_order.h"
 
