@@ -118,8 +118,8 @@ TEST(Gemm, AnEpilogueHasEachElementOnceWhenItIsFinal) {
             p.spec.epilogue = {whole_rows, 200};
             const auto rows = p.offsets(&cpu::GemmDim::c_stride, {&p.spec.m});
             const auto cols = p.offsets(&cpu::GemmDim::c_stride, {&p.spec.n});
-            p.run(1 + int(seed++ % 3), {.finish = [&](int64_t row, int64_t row_end, int64_t col,
-                                                      int64_t col_end, void* scratch) {
+            p.run(1 + int(seed++ % 3), {.epilogue = [&](int64_t row, int64_t row_end, int64_t col,
+                                                        int64_t col_end, void* scratch) {
               std::memset(scratch, 0xff, 200);
               if (whole_rows && (col != 0 || col_end != int64_t(cols.size()))) ADD_FAILURE() << col;
               for (int64_t i = row; i < row_end; ++i)
