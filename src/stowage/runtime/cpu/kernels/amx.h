@@ -84,7 +84,9 @@ STOW_BF16 inline void pack_tile(const uint16_t* src, const int64_t* rows, int64_
   }
   for (int64_t r = 0; r < kTile; ++r)
     for (int64_t i = 0; i < kTile; ++i) {
-      const auto word = [&](int64_t k) -> uint32_t { return r < n && k < kc ? src[rows[r] + ks[k]] : 0; };
+      const auto word = [&](int64_t k) -> uint32_t {
+        return r < n && k < kc ? src[rows[r] + ks[k]] : 0;
+      };
       dst[r * kTile + i] = pairs::as_pair<kEarlier>(word(2 * i), word(2 * i + 1));
     }
 }

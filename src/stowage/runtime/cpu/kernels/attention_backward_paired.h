@@ -71,8 +71,8 @@ class BackwardPaired
       for (int64_t i = 0; i < n_rows_; ++i) at[i] = (first_row_ + i) * stride[1];
       RowSource from = this->query_source(data, stride);
       dim_offsets(from.dim_stride);
-      kernel_.pack_left(elements(from.base) + from.origin, at, n_rows_, buf_.dims, dims_, rows_marks,
-                        rows);
+      kernel_.pack_left(elements(from.base) + from.origin, at, n_rows_, buf_.dims, dims_,
+                        rows_marks, rows);
       if (!for_keys) return;
       from = this->finite(from, at, n_rows_, marks, cleaned);
       dim_offsets(from.dim_stride);
@@ -237,8 +237,9 @@ class BackwardPaired
       const int64_t row = i + std::min(r + j, n - 1), at = (row - i) * kTileCols;
       const __m512 lse = _mm512_set1_ps(buf_.lse[row]), delta = _mm512_set1_ps(delta_[row]);
       const int64_t key = first_key_ + at_.key;
-      const KeyRange seen =
-          r + j < n ? KeyRange{row_keys_[row].first - key, row_keys_[row].last - key} : KeyRange{0, 0};
+      const KeyRange seen = r + j < n
+                                ? KeyRange{row_keys_[row].first - key, row_keys_[row].last - key}
+                                : KeyRange{0, 0};
 #pragma GCC unroll 2
       for (int h = 0; h < 2; ++h) {
         const __mmask16 sees = _kandn_mask16(first16(seen.first - h * kLanes),

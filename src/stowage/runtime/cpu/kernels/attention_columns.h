@@ -47,7 +47,8 @@ class ForwardColumns {
   /// Calls piece(first_key, keys) for the piece of each block of keys, in order.
   template <typename F>
   void each_piece(F piece) const {
-    for (int64_t block = any_.first / kKeyBlock * kKeyBlock; block < any_.last; block += kKeyBlock) {
+    for (int64_t block = any_.first / kKeyBlock * kKeyBlock; block < any_.last;
+         block += kKeyBlock) {
       KeyRange seen{0, 0};
       for (int64_t p = 0; p < n_panels_; ++p)
         if (panels_[p].any.overlaps(block, block + kKeyBlock)) seen = seen.joined(panels_[p].any);

@@ -137,7 +137,8 @@ class FewQueriesTask {
     std::fill_n(buf_.max, cols_, -std::numeric_limits<float>::infinity());
     std::fill_n(buf_.sum, cols_, 0.0f);
     for (int64_t block = any.first / kKeyBlock * kKeyBlock; block < any.last; block += kKeyBlock) {
-      const int64_t first = std::max(any.first, block), last = std::min(any.last, block + kKeyBlock);
+      const int64_t first = std::max(any.first, block),
+                    last = std::min(any.last, block + kKeyBlock);
       if (sees(first, last)) keys<C>(first, last);
     }
   }

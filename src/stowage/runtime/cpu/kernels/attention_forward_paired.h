@@ -165,7 +165,8 @@ class ForwardPaired {
     if (separates_nonfinite_) v = finite_rows(s_.dtype, v, at, keys, dims_, buf_.finite, marks_);
     cleaned_ = v.cleaned;
     for (int64_t d = 0; d < dims_; ++d) buf_.dims[d] = d * v.dim_stride;
-    kernel_.pack_left(elements(v.base) + v.origin, buf_.dims, dims_, at, keys, buf_.v_marks, buf_.v);
+    kernel_.pack_left(elements(v.base) + v.origin, buf_.dims, dims_, at, keys, buf_.v_marks,
+                      buf_.v);
     ahead_.packed(first_key, keys);
     Panel before{}, now{};
     for (now.c = 0; now.c < here_.columns; now.c += kTileCols) {
@@ -216,10 +217,10 @@ class ForwardPaired {
     const int64_t c = panel.c, n = panel.n;
     float* const to = scores(panel.buffer);
     for (int64_t i = 0; i < n; i += kRows) {
-      multiply<Onto::kNothing>(
-          std::min(kRows, n - i),
-          {dim_pairs_, buf_.k + (panel.from + i) * dim_words_, buf_.q + c * dim_words_,
-           to + i * kTileCols, kTileCols, nullptr, buf_.k_marks + panel.from + i, buf_.q_marks + c});
+      multiply<Onto::kNothing>(std::min(kRows, n - i),
+                               {dim_pairs_, buf_.k + (panel.from + i) * dim_words_,
+                                buf_.q + c * dim_words_, to + i * kTileCols, kTileCols, nullptr,
+                                buf_.k_marks + panel.from + i, buf_.q_marks + c});
       ahead_.fetch(dim_pairs_);
     }
     const int64_t key = first_key + panel.from;

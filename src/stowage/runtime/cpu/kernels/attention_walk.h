@@ -233,12 +233,14 @@ class BackwardWalk {
         each_infinite(s_.dtype, query_source(data, stride), (first_row_ + i) * stride[1], dims_,
                       [&](int64_t d, float x) {
                         for (int64_t j = 0; j < n_keys_; ++j)
-                          if (sees(i, j)) add(j / kWidth * kWidth * width + d * kWidth + j % kWidth, x);
+                          if (sees(i, j))
+                            add(j / kWidth * kWidth * width + d * kWidth + j % kWidth, x);
                       });
       }
     };
     if (q_cleaned_) to_keys(a_.q, s_.q, q_marks_, [&](int64_t at, float) { dk_[at] = kNaN; });
-    if (do_cleaned_) to_keys(a_.d_out, s_.d_out, do_marks_, [&](int64_t at, float x) { dv_[at] += x; });
+    if (do_cleaned_)
+      to_keys(a_.d_out, s_.d_out, do_marks_, [&](int64_t at, float x) { dv_[at] += x; });
   }
 
   // Makes this block of keys the current one. `packed_index` is its index among the packed blocks.

@@ -50,7 +50,8 @@ struct SumOf {
   static constexpr A kIdentity = A{0};
   static HWY_INLINE A step(A a, A b) {
     if constexpr (std::is_same_v<A, bool>) return a | b;
-    else if constexpr (std::is_integral_v<A>) return static_cast<A>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
+    else if constexpr (std::is_integral_v<A>)
+      return static_cast<A>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
     else return a + b;
   }
   template <typename V>
@@ -62,7 +63,8 @@ template <typename A>
 struct ProductOf {
   static HWY_INLINE A step(A a, A b) {
     if constexpr (std::is_same_v<A, bool>) return a & b;
-    else if constexpr (std::is_integral_v<A>) return static_cast<A>(static_cast<uint64_t>(a) * static_cast<uint64_t>(b));
+    else if constexpr (std::is_integral_v<A>)
+      return static_cast<A>(static_cast<uint64_t>(a) * static_cast<uint64_t>(b));
     else return a * b;
   }
   template <typename V>

@@ -102,8 +102,8 @@ struct GemmHooks {
   GemmSource source_a = {}, source_b = {};
 };
 
-/// Dtypes: f32, bf16 and f16 in any mix; or a and b of one dtype and c of another, all floats or all
-/// integers.
+/// Dtypes: f32, bf16 and f16 in any mix; or a and b of one dtype and c of another, all floats or
+/// all integers.
 /// Each class lists its dimensions, outermost first, and may be empty (extent 1).
 struct GemmSpec {
   DType a, b, c;

@@ -26,15 +26,16 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 constexpr int64_t kFewRows = 4;  // most rows of such a product
 
-/// True if one thread's share of `p` is best computed by FewRows: few rows, and a B of at least 128 KiB
-/// whose rows or columns are runs of memory.
+/// True if one thread's share of `p` is best computed by FewRows: few rows, and a B of at least 128
+/// KiB whose rows or columns are runs of memory.
 inline bool takes_few_rows(const GemmPlan& p) {
   constexpr int64_t kLeastElems = 1 << 15, kLeastSide = 64;
   const int64_t n = p.n.extent, k = p.k.extent;
   if (!kHasSimd || p.m.extent > kFewRows || p.b_prologue.exists || n < kLeastSide ||
       k < kLeastSide || n * k < kLeastElems)
     return false;
-  return (p.n.count == 1 && p.n.dims[0].b_stride == 1) || (p.k.count == 1 && p.k.dims[0].b_stride == 1);
+  return (p.n.count == 1 && p.n.dims[0].b_stride == 1) ||
+         (p.k.count == 1 && p.k.dims[0].b_stride == 1);
 }
 
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
@@ -126,14 +127,16 @@ class FewRows {
     int64_t ks[kGemmBlockK];
     for (int64_t n = n0; n < n1; n += width) {
       // No piece is narrower than a vector: the last one may overlap the one before.
-      const int64_t cols = std::max(std::min(width, n1 - n), kLanes), first = std::min(n, n1 - cols);
+      const int64_t cols = std::max(std::min(width, n1 - n), kLanes),
+                    first = std::min(n, n1 - cols);
       for (int64_t k0 = 0; k0 < p_.k.extent; k0 += kGemmBlockK) {
         const int64_t kc = std::min(kGemmBlockK, p_.k.extent - k0);
         pack_a(k0, kc, small_);
         gemm_offsets(p_.k, &GemmDim::b_stride, k0, kc, ks);
         const B* const base = b_ + b_batch_ + first;
         int64_t k = 0;
-        for (; k + kStep <= kc; k += kStep) add_rows<kStep>(base, ks + k, small_ + k * R, cols, k == 0, block, room);
+        for (; k + kStep <= kc; k += kStep)
+          add_rows<kStep>(base, ks + k, small_ + k * R, cols, k == 0, block, room);
         for (; k < kc; ++k) add_rows<1>(base, ks + k, small_ + k * R, cols, k == 0, block, room);
         for (int r = 0; r < R; ++r)
           for (int64_t j = 0; j < cols; j += kLanes) {
@@ -154,8 +157,8 @@ class FewRows {
 
   // sums[r][j] += a[s][r] * base[ks[s] + j] for s in order; from zero if `begins`.
   template <int kRowsOfB>
-  HWY_INLINE void add_rows(const B* base, const int64_t* ks, const float* a, int64_t cols, bool begins,
-                           float* sums, int64_t stride) {
+  HWY_INLINE void add_rows(const B* base, const int64_t* ks, const float* a, int64_t cols,
+                           bool begins, float* sums, int64_t stride) {
     const B* rows[kRowsOfB];
     V x[kRowsOfB][R];
     HWY_UNROLL(8) for (int s = 0; s < kRowsOfB; ++s) {
@@ -207,8 +210,8 @@ class FewRows {
 
   // sums[r][l] += sum over kc elements k of a[r][k] * from[l][k], from zero if `begins`. Prefetches
   // the columns `next`.
-  HWY_NOINLINE void multiply_columns(int64_t kc, const B* const* from, const B* const* next, bool begins,
-                                     float* sums, int64_t stride) {
+  HWY_NOINLINE void multiply_columns(int64_t kc, const B* const* from, const B* const* next,
+                                     bool begins, float* sums, int64_t stride) {
     constexpr int64_t kAhead = kAheadBytes / int64_t{sizeof(B)};
     // Two bf16 are transposed as one word.
     constexpr bool kPairs = std::is_same_v<B, Bf16>;
@@ -226,14 +229,16 @@ class FewRows {
         const int64_t ahead_k = wraps ? k + kAhead - kc : k + kAhead;
         V square[kLanes];
         HWY_UNROLL(16) for (int l = 0; l < kLanes; ++l) {
-          if constexpr (kPairs) square[l] = hn::LoadU(d, reinterpret_cast<const float*>(from[l] + k));
+          if constexpr (kPairs)
+            square[l] = hn::LoadU(d, reinterpret_cast<const float*>(from[l] + k));
           else square[l] = load_wide(d, from[l] + k);
           __builtin_prefetch(ahead[l] + ahead_k, 0, 2);
         }
         transpose_square(d, square);
         HWY_UNROLL(16) for (int i = 0; i < kLanes; ++i) {
           const auto add = [&](const float* x, V column) HWY_ATTR {
-            HWY_UNROLL(8) for (int r = 0; r < R; ++r) sum[r] = hn::MulAdd(hn::Set(d, x[r]), column, sum[r]);
+            HWY_UNROLL(8)
+            for (int r = 0; r < R; ++r) sum[r] = hn::MulAdd(hn::Set(d, x[r]), column, sum[r]);
           };
           if constexpr (kPairs) {
             const hn::RebindToUnsigned<decltype(d)> du;
@@ -297,7 +302,8 @@ inline void run_few_rows(const GemmPlan& p, const void* a, const void* b, void* 
 
 #else
 
-inline void run_few_rows(const GemmPlan&, const void*, const void*, void*, void*, int64_t, int64_t) {}
+inline void run_few_rows(const GemmPlan&, const void*, const void*, void*, void*, int64_t,
+                         int64_t) {}
 
 #endif
 

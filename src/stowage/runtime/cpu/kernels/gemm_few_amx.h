@@ -19,10 +19,14 @@ namespace stow::cpu {
 class FewByTiles {
  public:
   FewByTiles(const GemmPlan& plan, const void* a, const void* b, void* c, void* workspace)
-      : p_(plan), few_are_rows_(plan.m.extent <= plan.n.extent), xs_(few_are_rows_ ? plan.m : plan.n),
+      : p_(plan),
+        few_are_rows_(plan.m.extent <= plan.n.extent),
+        xs_(few_are_rows_ ? plan.m : plan.n),
         ws_(few_are_rows_ ? plan.n : plan.m),
         x_(static_cast<const uint16_t*>(few_are_rows_ ? a : b)),
-        w_(static_cast<const uint16_t*>(few_are_rows_ ? b : a)), c_(c), workspace_(workspace),
+        w_(static_cast<const uint16_t*>(few_are_rows_ ? b : a)),
+        c_(c),
+        workspace_(workspace),
         a_piece_(plan.a_prologue, false) {}
 
   /// True if x has few enough rows, w is large, rows or columns of w are runs of memory, and the
@@ -35,7 +39,8 @@ class FewByTiles {
       return false;
     if ((few_are_rows_ ? p_.tasks_m : p_.tasks_n) != 1) return false;
     const int64_t room = p_.b_pack_bytes + p_.a_pack_bytes + p_.sums_bytes + p_.kept_bytes;
-    return (w_is_by_k() || (w_is_by_rows() && xs_.extent <= kFewInVectors)) && words_needed() * 4 <= room;
+    return (w_is_by_k() || (w_is_by_rows() && xs_.extent <= kFewInVectors)) &&
+           words_needed() * 4 <= room;
   }
 
   void run(int64_t first_task, int64_t last_task) {
@@ -44,10 +49,12 @@ class FewByTiles {
     x_pairs_ = static_cast<uint32_t*>(workspace_);
     sums_ = static_cast<float*>(workspace_);
     x_floats_ = sums_ + 3 * kSums;
-    const int64_t tasks = few_are_rows_ ? p_.tasks_n : p_.tasks_m, share = few_are_rows_ ? p_.task_n : p_.task_m;
+    const int64_t tasks = few_are_rows_ ? p_.tasks_n : p_.tasks_m,
+                  share = few_are_rows_ ? p_.task_n : p_.task_m;
     int64_t packed = -1;  // the product of the batch whose x is packed
     for (int64_t t = first_task; t < last_task; ++t) {
-      const int64_t batch = t / tasks, n0 = t % tasks * share, n1 = std::min(n0 + share, ws_.extent);
+      const int64_t batch = t / tasks, n0 = t % tasks * share,
+                    n1 = std::min(n0 + share, ws_.extent);
       gemm_offsets(p_.batch, x_stride(), batch, 1, &x_batch_);
       gemm_offsets(p_.batch, w_stride(), batch, 1, &w_batch_);
       gemm_offsets(p_.batch, &GemmDim::c_stride, batch, 1, &c_batch_);
@@ -75,8 +82,12 @@ class FewByTiles {
   static constexpr int64_t kSums = 8192;   // sums (rows of x times columns of w) kept in the cache
   static constexpr int64_t kAheadBytes = 1024;  // prefetch distance within a column
 
-  int64_t GemmDim::*x_stride() const { return few_are_rows_ ? &GemmDim::a_stride : &GemmDim::b_stride; }
-  int64_t GemmDim::*w_stride() const { return few_are_rows_ ? &GemmDim::b_stride : &GemmDim::a_stride; }
+  int64_t GemmDim::*x_stride() const {
+    return few_are_rows_ ? &GemmDim::a_stride : &GemmDim::b_stride;
+  }
+  int64_t GemmDim::*w_stride() const {
+    return few_are_rows_ ? &GemmDim::b_stride : &GemmDim::a_stride;
+  }
   bool w_is_by_k() const { return p_.k.count == 1 && p_.k.dims[0].*w_stride() == 1; }
   bool w_is_by_rows() const { return ws_.count == 1 && ws_.dims[0].*w_stride() == 1; }
   // Words of x, packed as pairs.
@@ -117,7 +128,8 @@ class FewByTiles {
   void pack_floats(int64_t k0, int64_t kc) {
     const int64_t rows = xs_.extent;
     std::fill_n(x_floats_ + kc * rows, (kStepRows - 1) * rows, 0.0f);
-    each_x(k0, kc, [&](int64_t i, int64_t r, uint16_t x) { x_floats_[i * rows + r] = widen(Bf16{x}); });
+    each_x(k0, kc,
+           [&](int64_t i, int64_t r, uint16_t x) { x_floats_[i * rows + r] = widen(Bf16{x}); });
   }
 
   // Writes columns [n0, n0 + cols) of C, at most 32, from piece[row][32].
@@ -125,8 +137,8 @@ class FewByTiles {
     int64_t at[pairs::kCols];
     gemm_offsets(ws_, &GemmDim::c_stride, n0, cols, at);
     const auto put = [&](auto element) {
-      pairs::put_piece(piece, static_cast<decltype(element)*>(c_) + c_batch_, c_rows_, xs_.extent, at, cols,
-                       p_.accumulate);
+      pairs::put_piece(piece, static_cast<decltype(element)*>(c_) + c_batch_, c_rows_, xs_.extent,
+                       at, cols, p_.accumulate);
     };
     if (p_.c == DType::kBF16) put(Bf16{});
     else if (p_.c == DType::kF16) put(F16{});
@@ -237,14 +249,16 @@ class FewByTiles {
 
   // Adds a block of kc rows of w, in steps of 32, to the total.
   template <int R>
-  STOW_AMX __attribute__((noinline)) void add_block(const uint16_t* base, const int64_t* ks, int64_t kc,
-                                                    int64_t cols, float* even, float* odd, float* total) {
+  STOW_AMX __attribute__((noinline)) void add_block(const uint16_t* base, const int64_t* ks,
+                                                    int64_t kc, int64_t cols, float* even,
+                                                    float* odd, float* total) {
     constexpr unsigned kZeroSubnormals = 0x8040;
     const unsigned before = _mm_getcsr();
     _mm_setcsr(before | kZeroSubnormals);
     const float* x = x_floats_;
     for (int64_t k = 0; k < kc; k += kStepRows, x += kStepRows * R) {
-      const bool begins = k % kStepK == 0, ends = (k + kStepRows) % kStepK == 0 || k + kStepRows >= kc;
+      const bool begins = k % kStepK == 0,
+                 ends = (k + kStepRows) % kStepK == 0 || k + kStepRows >= kc;
       const uint16_t* rows[kStepRows];
       // Rows missing from the last step contribute nothing: their elements of x are zeros.
       for (int64_t i = 0; i < kStepRows; ++i) rows[i] = base + ks[std::min(k + i, kc - 1)];
@@ -259,8 +273,8 @@ class FewByTiles {
   // Adds kStepRows rows to the sums of even and odd k. These sums start from zero if kBegins; they
   // are added to the total if kEnds.
   template <int R, bool kBegins, bool kEnds>
-  STOW_AMX static void add_rows(const uint16_t* const* rows, const float* x, int64_t cols, float* even, float* odd,
-                                float* total) {
+  STOW_AMX static void add_rows(const uint16_t* const* rows, const float* x, int64_t cols,
+                                float* even, float* odd, float* total) {
     constexpr int64_t kCols = kSums / R / pairs::kCols * pairs::kCols;
     const __m512i high = _mm512_set1_epi32(static_cast<int>(0xffff0000u));
     __m512 by[kStepRows][R];
@@ -286,10 +300,11 @@ class FewByTiles {
         }
 #pragma GCC unroll 4
         for (int i = 0; i < kStepRows; ++i) {
-          const __m512 columns =
-              _mm512_castsi512_ps(h == 0 ? _mm512_slli_epi32(w[i], 16) : _mm512_and_si512(w[i], high));
+          const __m512 columns = _mm512_castsi512_ps(h == 0 ? _mm512_slli_epi32(w[i], 16)
+                                                            : _mm512_and_si512(w[i], high));
 #pragma GCC unroll 4
-          for (int r = 0; r < R; ++r) sums[i % 2][r] = _mm512_fmadd_ps(by[i][r], columns, sums[i % 2][r]);
+          for (int r = 0; r < R; ++r)
+            sums[i % 2][r] = _mm512_fmadd_ps(by[i][r], columns, sums[i % 2][r]);
         }
 #pragma GCC unroll 4
         for (int r = 0; r < R; ++r) {

@@ -200,7 +200,8 @@ HWY_NOINLINE void micro(const MicroArgs<T>& args) {
   const auto mask = hn::FirstN(d, static_cast<size_t>(args.cols - kLast));
   HWY_UNROLL(16) for (int r = 0; r < R; ++r) {
     HWY_UNROLL(16) for (int v = 0; v < V - 1; ++v) {
-      if (prev) acc[r][v] = hn::Add(hn::LoadU(d, prev + r * args.prev_stride + v * kLanes), acc[r][v]);
+      if (prev)
+        acc[r][v] = hn::Add(hn::LoadU(d, prev + r * args.prev_stride + v * kLanes), acc[r][v]);
       hn::StoreU(acc[r][v], d, out + r * args.out_stride + v * kLanes);
     }
     auto last = acc[r][V - 1];

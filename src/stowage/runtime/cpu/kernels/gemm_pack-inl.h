@@ -256,7 +256,8 @@ void pack(DType t, const void* base, int64_t offset, const int64_t* rows, int64_
         if constexpr (sizeof(T) == 8) return from(int32_t{}, dst);
         [[fallthrough]];
       case DType::kU32:
-        if constexpr (sizeof(T) == 4) return from(float{}, reinterpret_cast<float*>(dst));  // as bits
+        if constexpr (sizeof(T) == 4)
+          return from(float{}, reinterpret_cast<float*>(dst));  // as bits
         return from(uint32_t{}, dst);
       default: return from(uint64_t{}, dst);
     }

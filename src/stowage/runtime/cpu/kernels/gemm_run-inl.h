@@ -68,8 +68,8 @@ template <typename T>
 void put(DType t, const T* tile, void* c, int64_t offset, const int64_t* row_offsets, int64_t rows,
          const int64_t* col_offsets, int64_t cols, bool run, bool add) {
   const auto into = [&](auto element) {
-    put(tile, static_cast<decltype(element)*>(c) + offset, row_offsets, rows, col_offsets, cols, run,
-        add);
+    put(tile, static_cast<decltype(element)*>(c) + offset, row_offsets, rows, col_offsets, cols,
+        run, add);
   };
   if constexpr (std::is_integral_v<T>) {
     if (dtype_bytes(t) == 1) return into(uint8_t{});
@@ -170,7 +170,8 @@ class GemmThread {
       } else {
         for (int64_t e = 0; e < ce.count; ++e)
           for (int64_t l = 0; l < count; ++l)
-            put(p_.c, c + e * kLanes + l, c_, c_at[l] + ce.at[e], &kNone, 1, &kNone, 1, false, false);
+            put(p_.c, c + e * kLanes + l, c_, c_at[l] + ce.at[e], &kNone, 1, &kNone, 1, false,
+                false);
       }
     }
   }
@@ -511,7 +512,8 @@ class GemmThread {
     if (p_.partial_sums && !last_k_) {
       T* to = sums + i * p_.tile_n + j;
       multiply(to, p_.tile_n, first_k_ ? nullptr : to, p_.tile_n);
-    } else if (made_in_c() && (w > kCols<T> || c_cols_run_[j / kCols<T>]) && c_rows_even_[i / kRows]) {
+    } else if (made_in_c() && (w > kCols<T> || c_cols_run_[j / kCols<T>]) &&
+               c_rows_even_[i / kRows]) {
       T* to = static_cast<T*>(c_) + c_batch_ + c_rows_[i] + c_cols_[j];
       const ptrdiff_t stride = h > 1 ? c_rows_[i + 1] - c_rows_[i] : 0;
       multiply(to, stride, first_k_ && !p_.accumulate ? nullptr : to, stride);

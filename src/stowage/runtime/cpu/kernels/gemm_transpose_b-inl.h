@@ -70,7 +70,8 @@ HWY_NOINLINE void micro_transpose_b(const TransposeBArgs& args) {
   }
   const auto mask = hn::FirstN(d, static_cast<size_t>(args.cols));
   HWY_UNROLL(16) for (int r = 0; r < R; ++r) {
-    if (args.prev) acc[r] = hn::Add(hn::MaskedLoad(mask, d, args.prev + r * args.prev_stride), acc[r]);
+    if (args.prev)
+      acc[r] = hn::Add(hn::MaskedLoad(mask, d, args.prev + r * args.prev_stride), acc[r]);
     hn::BlendedStore(acc[r], mask, d, args.out + r * args.out_stride);
   }
 }

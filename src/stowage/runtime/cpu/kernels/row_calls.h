@@ -43,15 +43,16 @@ class RowCalls {
   }
 
   /// Writes a run's addresses into the arguments of the calls, which may then be made in order.
-  [[gnu::always_inline]] void set_addresses(const std::byte* const* inputs, std::byte* const* outputs,
-                                            std::byte* scratch) {
+  [[gnu::always_inline]] void set_addresses(const std::byte* const* inputs,
+                                            std::byte* const* outputs, std::byte* scratch) {
     for (Base& base : bases_) {
       const std::byte* const address = base.is_scratch ? scratch
                                        : base.is_output ? outputs[base.operand]
                                                         : inputs[base.operand];
       if (address == base.address) continue;
       base.address = address;
-      for (size_t i = base.first; i < base.last; ++i) *patches_[i].at = address + patches_[i].offset;
+      for (size_t i = base.first; i < base.last; ++i)
+        *patches_[i].at = address + patches_[i].offset;
     }
   }
 

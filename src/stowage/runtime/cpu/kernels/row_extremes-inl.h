@@ -1,4 +1,5 @@
-// The larger and the smaller of two vectors of f32. Included once a target, after row_kernels_f32-inl.h.
+// The larger and the smaller of two vectors of f32. Included once for each target, after
+// row_kernels_f32-inl.h.
 // Not the kernels; row_kernels_f32.cpp and row_kernels_choose.cpp have them.
 // NOLINTNEXTLINE
 #if defined(STOW_ROW_EXTREMES_INL_H_) == defined(HWY_TARGET_TOGGLE)

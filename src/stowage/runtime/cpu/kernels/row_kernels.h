@@ -247,8 +247,8 @@ MapKernel f32_hypot_kernel();
 /// The sum over a row of arg 0 in which all elements count as 0 except the one at column arg 1 (one
 /// i32 for each row, which may be out of range).
 ReduceRowsKernel f32_one_hot_sum_kernel();
-/// x + (column == position ? c : 0) for kAdd, x - (…) for kSub; null for other ops. x is arg 0, or
-/// arg 0 * arg 1 for `of_product`; the next args are c and position (one i32 for each row).
+/// x + e for kAdd, x - e for kSub, with e = (column == position ? c : 0); null for other ops. x is
+/// arg 0, or arg 0 * arg 1 for `of_product`; the next args are c and position (one i32 for each row).
 MapKernel f32_one_hot_add_kernel(OpKind outer, bool of_product);
 /// silu(arg 0), or silu(arg 0) times arg 1: f32, bf16 or f16, every op rounded to `round`.
 MapKernel f32_gate_kernel(bool has_factor);

@@ -24,7 +24,9 @@ class RowOverlaps {
   Overlap of(size_t output, size_t input) const {
     return of_.empty() ? Overlap::kMaybe : of_[output * n_inputs_ + input];
   }
-  void set(size_t output, size_t input, Overlap overlap) { of_[output * n_inputs_ + input] = overlap; }
+  void set(size_t output, size_t input, Overlap overlap) {
+    of_[output * n_inputs_ + input] = overlap;
+  }
 
  private:
   size_t n_inputs_ = 0;

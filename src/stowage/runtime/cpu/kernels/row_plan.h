@@ -82,7 +82,14 @@ struct Place {
 
 /// Indices of the base addresses of a thread: its scratch, the constants, its scratch moved by the
 /// strip's first column for elements of 1, 4 and 8 bytes, then every input and output at the tile.
-enum Base : int32_t { kOwnBase, kConstantBase, kStripBase1, kStripBase4, kStripBase8, kOperandBase };
+enum Base : int32_t {
+  kOwnBase,
+  kConstantBase,
+  kStripBase1,
+  kStripBase4,
+  kStripBase8,
+  kOperandBase
+};
 
 /// One kernel call for each tile, with its places.
 struct PlanStep {

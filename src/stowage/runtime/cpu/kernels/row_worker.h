@@ -38,7 +38,8 @@ class RowWorker {
   /// bookkeeping_bytes(plan); it may be the start of `own`, which no step uses. `may_stream`:
   /// outputs may be written with non-temporal stores.
   RowWorker(const RowPlan& plan, const std::byte* const* inputs, std::byte* const* outputs,
-            std::byte* shared, std::byte* own, std::byte* bookkeeping, bool may_stream, Calls calls = {})
+            std::byte* shared, std::byte* own, std::byte* bookkeeping, bool may_stream,
+            Calls calls = {})
       : plan_(plan), inputs_(inputs), outputs_(outputs), shared_(shared), own_(own), calls_(calls) {
     row_offsets_ = reinterpret_cast<int64_t*>(bookkeeping);
     bases_ = reinterpret_cast<const std::byte**>(row_offsets_ + plan.operands.size());
@@ -80,7 +81,8 @@ class RowWorker {
     first_col_ = col;
     if (plan_.group_rows == 0)
       for (const PlanStep& s : plan_.column_stores)
-        calls_(s.reduce.fill_identity, own_ + s.sums_offset, s.partial_cols == 1 ? 1 : col_end - col);
+        calls_(s.reduce.fill_identity, own_ + s.sums_offset,
+               s.partial_cols == 1 ? 1 : col_end - col);
     run_unit(group_row_, group_row_ + plan_.group_rows, col, col_end);
     for (const PlanStep& s : plan_.column_stores)
       write_sums(s, own_ + s.sums_offset, group, col, col_end);
@@ -397,8 +399,8 @@ class RowWorker {
   }
 
   // Returns the address of column c of a register for a move of values of `span`, and its steps.
-  std::byte* register_side(const Place& p, const RowTile& t, int64_t c, Span span, int64_t& row_step,
-                           int64_t& col_step) {
+  std::byte* register_side(const Place& p, const RowTile& t, int64_t c, Span span,
+                           int64_t& row_step, int64_t& col_step) {
     const bool by_row = span == Span::kRow;
     const KernelArg a = arg(p, t.cols);
     col_step = a.splat ? 0 : p.elem_bytes;

@@ -42,7 +42,7 @@ struct WindowRow {
   int64_t lanes = 1;                               ///< Number of lanes.
   int64_t x_lane = 0, y_lane = 0, flat_lane = 0;  ///< Strides from lane to lane.
 
-  const WindowLineTap* line = nullptr;  ///< Taps along the last windowed axis; null: there is no line.
+  const WindowLineTap* line = nullptr;  ///< Taps along the last windowed axis; null: no line.
   int64_t n_line = 0;                   ///< Number of these taps.
   int64_t line_outs = 0;        ///< Results along the line.
   int64_t line_step = 1;        ///< Results from one that reads a tap to the next that reads it.
