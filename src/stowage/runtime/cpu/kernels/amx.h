@@ -1,6 +1,7 @@
 // Tiles of bf16 for the instructions that multiply them (AMX): packs operands as tiles, and
-// multiplies panels of tiles. Not for other machines: include it only where __x86_64__ and __GNUC__
-// are defined, and call it only if can_multiply_tiles() (gemm_thread.h).
+// multiplies panels of tiles.
+// Not for other machines: include it only where __x86_64__ and __GNUC__ are defined, and call it
+// only if can_multiply_tiles() (gemm_thread.h).
 #pragma once
 
 #include "stowage/runtime/cpu/kernels/pairs.h"

@@ -1,6 +1,7 @@
 // The backward pass of attention on pairs of bf16: the loops around a kernel that multiplies panels
 // of pairs. Blocks and order are those of attention_backward.cpp, with P and dS rounded to bf16, or
-// split, for their products. Not for other machines; see pairs.h.
+// split, for their products.
+// Not for other machines; see pairs.h.
 #pragma once
 
 #include <algorithm>

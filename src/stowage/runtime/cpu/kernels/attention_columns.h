@@ -1,5 +1,6 @@
 // The keys that the query columns of a forward task see, and the pieces in which the task takes
-// them. Not arithmetic; nothing here depends on the instruction set.
+// them.
+// Not arithmetic; nothing here depends on the instruction set.
 #pragma once
 
 #include <algorithm>

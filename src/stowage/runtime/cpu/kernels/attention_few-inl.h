@@ -1,6 +1,6 @@
 // The forward pass of attention for at most kFewColumns queries, as in decoding: one pass over rows
-// of k and v, without packing. Not for training: the panels of attention_forward.cpp use each key
-// many times.
+// of k and v, without packing.
+// Not for training: the panels of attention_forward.cpp use each key many times.
 #if defined(STOW_KERNELS_ATTENTION_FEW_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef STOW_KERNELS_ATTENTION_FEW_INL_H_
 #undef STOW_KERNELS_ATTENTION_FEW_INL_H_

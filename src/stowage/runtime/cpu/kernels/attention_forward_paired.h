@@ -1,6 +1,7 @@
 // The forward pass of attention on pairs of bf16: the loops around a kernel that multiplies panels
 // of pairs. Blocks and order are those of attention_forward.cpp, with probabilities rounded to
-// bf16, or split, for their product with v. Not for other machines; see pairs.h.
+// bf16, or split, for their product with v.
+// Not for other machines; see pairs.h.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,6 @@
 // The loops of attention's backward pass over blocks of keys and of queries, for every instruction
-// set. Not the products: `Task`, which derives from BackwardWalk, has those.
+// set.
+// Not the products: `Task`, which derives from BackwardWalk, has those.
 #pragma once
 
 #include <algorithm>

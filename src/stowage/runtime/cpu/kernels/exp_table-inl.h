@@ -1,6 +1,6 @@
 // The core of exp: x = n ln 2 + r with n a multiple of 1/8. A short polynomial of r is then enough,
-// and the table of 2^fraction(n) fits in one register. AVX2 and AVX-512 have the same bits. Not the
-// special values of exp, nor bounds of x; callers handle those.
+// and the table of 2^fraction(n) fits in one register. AVX2 and AVX-512 have the same bits.
+// Not the special values of exp, nor bounds of x; callers handle those.
 #if defined(STOW_KERNELS_EXP_TABLE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef STOW_KERNELS_EXP_TABLE_INL_H_
 #undef STOW_KERNELS_EXP_TABLE_INL_H_

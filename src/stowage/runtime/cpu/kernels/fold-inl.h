@@ -1,5 +1,6 @@
 // Sums, products and extremes of two accumulators, or of two vectors of floats, per Highway target,
-// with the results of op_types.h. Not the loops; the files that include this have them.
+// with the results of op_types.h.
+// Not the loops; the files that include this have them.
 #if defined(STOW_KERNELS_FOLD_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef STOW_KERNELS_FOLD_INL_H_
 #undef STOW_KERNELS_FOLD_INL_H_

@@ -1,6 +1,6 @@
 // Products of a few rows of bf16 with a large operand of bf16, which is read once, in place, in
-// long runs of memory. Computed with tiles (AMX); the bits are those of gemm_amx.cpp. Not for other
-// machines: include it only where __x86_64__ and __GNUC__ are defined.
+// long runs of memory. Computed with tiles (AMX); the bits are those of gemm_amx.cpp.
+// Not for other machines: include it only where __x86_64__ and __GNUC__ are defined.
 #pragma once
 
 #include <algorithm>

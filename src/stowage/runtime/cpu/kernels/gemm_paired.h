@@ -1,5 +1,6 @@
 // One thread's share of a product of two operands packed as pairs of bf16: the loops around a
-// kernel that multiplies panels of pairs. Not for other machines; see pairs.h.
+// kernel that multiplies panels of pairs.
+// Not for other machines; see pairs.h.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,6 @@
 // One thread's share of a product: the loops around the micro-kernel over tiles, packing, partial
-// sums and stores to C. Not the plan (gemm_plan.h) and not the threads (gemm.cpp).
+// sums and stores to C.
+// Not the plan (gemm_plan.h) and not the threads (gemm.cpp).
 #if defined(STOW_KERNELS_GEMM_RUN_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef STOW_KERNELS_GEMM_RUN_INL_H_
 #undef STOW_KERNELS_GEMM_RUN_INL_H_

@@ -1,5 +1,6 @@
 // The limit that STOW_ISA sets on the instruction set of the kernels, to get the speed or the bits
-// of a lesser machine. Not the choice of the best set up to the limit; Highway makes it.
+// of a lesser machine.
+// Not the choice of the best set up to the limit; Highway makes it.
 #pragma once
 
 #include <string>

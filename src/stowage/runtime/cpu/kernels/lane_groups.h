@@ -1,5 +1,6 @@
 // Groups of lanes that kernels along one axis process together. A lane is the elements along that
-// axis for one index of the other axes. Not the kernels; those are in lanes.cpp and cumulative.cpp.
+// axis for one index of the other axes.
+// Not the kernels; those are in lanes.cpp and cumulative.cpp.
 #pragma once
 
 #include "stowage/runtime/cpu/kernels/nest.h"

@@ -1,6 +1,6 @@
 // Loop code: the body of a loop as a list of instructions for an interpreter. Operations on one
-// element are done inline, other work by calls. Not the compiler of the list;
-// runtime/cpu/bound_loop.cpp makes it from bound kernels.
+// element are done inline, other work by calls.
+// Not the compiler of the list; runtime/cpu/bound_loop.cpp makes it from bound kernels.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,7 @@
 // Pairs of bf16 for the instructions that multiply them (AVX-512-BF16): packs operands as words of
-// two bf16 with adjacent k, and rounds sums. Not for other machines: include it only where
-// __x86_64__ and __GNUC__ are defined, and call it only if can_multiply_pairs().
+// two bf16 with adjacent k, and rounds sums.
+// Not for other machines: include it only where __x86_64__ and __GNUC__ are defined, and call it
+// only if can_multiply_pairs().
 #pragma once
 
 // GCC 12 warns about the deliberately undefined registers in its own intrinsics.

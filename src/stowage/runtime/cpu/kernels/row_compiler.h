@@ -1,5 +1,6 @@
 // The compiler from row programs to row plans, in four files: row_compile.cpp, row_fuse.cpp,
-// row_stores.cpp and row_emit.cpp. Not for callers; see row_plan.h.
+// row_stores.cpp and row_emit.cpp.
+// Not for callers; see row_plan.h.
 #pragma once
 
 #include <optional>

@@ -1,5 +1,6 @@
 // Kernels of row programs that compare and select in one pass over a tile. row_kernels.h has their
-// calls. Not the choice of which steps are fused; row_fuse.cpp makes it.
+// calls.
+// Not the choice of which steps are fused; row_fuse.cpp makes it.
 #pragma once
 
 #include "stowage/runtime/cpu/kernels/row_kernels.h"

@@ -1,5 +1,6 @@
 // RowOverlaps: facts, known at compile time, about which outputs of a row program share memory with
-// which inputs. Not a test of addresses; a run makes that test if the fact is kMaybe.
+// which inputs.
+// Not a test of addresses; a run makes that test if the fact is kMaybe.
 #pragma once
 
 #include <cstddef>

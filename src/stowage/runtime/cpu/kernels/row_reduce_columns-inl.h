@@ -1,6 +1,6 @@
 // Column reductions of f32 as vector code, and the folds of both row and column reductions.
-// Included once for each target. The order of every sum is that of ir/row_program.h. Not row
-// reductions; row_kernels_reduce.cpp has those.
+// Included once for each target. The order of every sum is that of ir/row_program.h.
+// Not row reductions; row_kernels_reduce.cpp has those.
 // NOLINTNEXTLINE
 #if defined(STOW_ROW_REDUCE_COLUMNS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef STOW_ROW_REDUCE_COLUMNS_INL_H_

@@ -1,6 +1,6 @@
 // Operations on one element that replace calls of the commonest kernels of row programs, inline: a
-// loop over scalars then calls no kernel. Not the definition of an op; results have the bits of the
-// kernel.
+// loop over scalars then calls no kernel.
+// Not the definition of an op; results have the bits of the kernel.
 #pragma once
 
 #include <bit>

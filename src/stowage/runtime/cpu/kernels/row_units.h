@@ -1,5 +1,6 @@
 // The units of a row plan: their number for a run, and the loop of one thread over its share of
-// them. Not the work of a unit; that is in row_worker.h.
+// them.
+// Not the work of a unit; that is in row_worker.h.
 #pragma once
 
 #include <algorithm>

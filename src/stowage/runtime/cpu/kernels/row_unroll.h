@@ -1,5 +1,6 @@
 // Unrolls row programs that read a short dimension both forwards and backwards, as the halves of a
-// head in a rotary embedding. Not for callers; see row_program.h.
+// head in a rotary embedding.
+// Not for callers; see row_program.h.
 #pragma once
 
 #include <cstdint>

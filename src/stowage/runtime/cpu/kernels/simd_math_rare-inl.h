@@ -1,5 +1,6 @@
 // Vector functions of f32, continued: hyperbolic and inverse trigonometric functions, tan, cbrt and
-// fmod, as accurate as those of simd_math-inl.h. Not for f64.
+// fmod, as accurate as those of simd_math-inl.h.
+// Not for f64.
 //
 // Included once for each target, after hwy/highway.h; the conventions are those of simd_math-inl.h.
 // On a target of one lane tan and fmod come from the C library.

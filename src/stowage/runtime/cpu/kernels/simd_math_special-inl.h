@@ -1,7 +1,7 @@
 // Vector functions of f32, continued: functions that use the C library for rare lanes or compute in
-// f64. Not for f64. The conventions are those of simd_math-inl.h, after which a target includes
-// this file. On a target of one lane sin, cos, erfc, erf_inv and pow are those of row_scalar.h, in
 // f64.
+// Not for f64. The conventions are those of simd_math-inl.h, after which a target includes this
+// file. On a target of one lane sin, cos, erfc, erf_inv and pow are those of row_scalar.h, in f64.
 // NOLINTNEXTLINE
 #if defined(STOW_SIMD_MATH_SPECIAL_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef STOW_SIMD_MATH_SPECIAL_INL_H_

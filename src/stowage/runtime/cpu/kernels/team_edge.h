@@ -1,5 +1,6 @@
 // Entry and exit of an OpenMP parallel region: pins its threads to processors and tells the thread
-// sanitizer about the region, which GCC's OpenMP does not. Not a barrier itself.
+// sanitizer about the region, which GCC's OpenMP does not.
+// Not a barrier itself.
 #pragma once
 
 #include "stowage/runtime/cpu/kernels/team_pin.h"

@@ -1,6 +1,7 @@
 // Each f32 as three bf16, for the instructions that multiply tiles of bf16 (AMX): splits and packs
-// operands, and multiplies panels of them. Not for other machines: include it only where __x86_64__
-// and __GNUC__ are defined, and call it only if can_multiply_tiles() (gemm_thread.h).
+// operands, and multiplies panels of them.
+// Not for other machines: include it only where __x86_64__ and __GNUC__ are defined, and call it
+// only if can_multiply_tiles() (gemm_thread.h).
 //
 // x = x0 + x1 + x2, where each part is the bf16 nearest to the rest of x (ties away from zero). The
 // sum is exact: three parts of 8 bits hold the 24 bits of an f32. A product of two numbers is nine

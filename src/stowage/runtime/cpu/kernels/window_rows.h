@@ -1,5 +1,6 @@
 // The kernel of windowed reductions: computes a row of results from offsets that window.cpp
-// computes. Not the op; window.cpp handles padding, dilation and the choice of rows.
+// computes.
+// Not the op; window.cpp handles padding, dilation and the choice of rows.
 #pragma once
 
 #include <cstdint>
