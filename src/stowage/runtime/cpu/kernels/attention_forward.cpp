@@ -24,8 +24,8 @@ namespace hn = hwy::HWY_NAMESPACE;
 constexpr int kWidth = kCols<float>;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// Scores stand turned, [keys, kWidth queries]: a lane is a query, so that the softmax needs no
-// sums across lanes and its result is at once the right operand of the second product.
+// Scores are stored as [keys, kWidth queries]: a lane is a query, so that the softmax needs no sums
+// across lanes, and its result is the right operand of the second product.
 //
 // One step of the online softmax over `n` keys: scores -> exp(scores - max), the running maximum
 // and sum of kWidth queries updated, and their output so far, o [dims, kWidth], scaled to match.

@@ -1,5 +1,6 @@
 // The vector functions of simd_math-inl.h and its continuations over arrays, for tests and for the
-// reference. Kernels do not call these; they include simd_math-inl.h.
+// reference.
+// Not for kernels, which include simd_math-inl.h.
 #pragma once
 
 #include <cstdint>
