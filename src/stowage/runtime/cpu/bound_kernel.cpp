@@ -165,7 +165,7 @@ class ProductRows final : public BoundKernel::Impl {
     std::vector<const std::byte*> read = {out[0]};
     if (after_) {
       read.insert(read.end(), in.begin() + static_cast<std::ptrdiff_t>(n_operands_), in.end());
-      hooks.finish = [&](int64_t row, int64_t row_end, int64_t col, int64_t col_end, void* own) {
+      hooks.epilogue = [&](int64_t row, int64_t row_end, int64_t col, int64_t col_end, void* own) {
         after_->run(read, out, own, row, row_end, col, col_end);
       };
     }
@@ -174,7 +174,7 @@ class ProductRows final : public BoundKernel::Impl {
     for (size_t i = 0; i < 2; ++i) {
       operands[i] = before_[i] ? nullptr : in[first];
       if (before_[i]) {
-        (i == 0 ? hooks.fill_a : hooks.fill_b) = before_[i]->fill(in);
+        (i == 0 ? hooks.prologue_a : hooks.prologue_b) = before_[i]->fill(in);
         (i == 0 ? hooks.source_a : hooks.source_b) = before_[i]->source(in);
       }
       first += before_[i] ? before_[i]->n_inputs : 1;
@@ -208,7 +208,7 @@ class ProductRows final : public BoundKernel::Impl {
 
     GemmPrologue spec() const { return {rows_are_k, blocks.scratch_bytes()}; }
 
-    GemmFill fill(Inputs in) const {
+    GemmPrologueFn fill(Inputs in) const {
       return [this, in = in.subspan(first_input, n_inputs)](void* piece, int64_t row, int64_t row_end,
                                                             int64_t col, int64_t col_end, void* own) {
         // Where the operand would begin, had it the piece's strides.

@@ -197,7 +197,7 @@ void BoundLoop::add_loop(const LoopSteps& steps, bool is_outermost) {
   if (is_outermost)
     trip_count_ = trip_count;
   else
-    add_instruction(LoopCommand::kEnter);
+    add_instruction(LoopCommand::kEnterNested);
   const Mark begin = mark();
   size_t leave = 0;  // of an open loop within the loop
   if (is_open) {
@@ -255,7 +255,7 @@ void BoundLoop::add_loop(const LoopSteps& steps, bool is_outermost) {
   for (size_t copy = 0; copy < copies; ++copy) {
     if (copy > 0) copied.push_back(add_copy(begin, end));
     for (const Moving& m : elsewhere) add_mover(*m.deltas, m.argument);
-    if (copy + 1 < copies) add_next(LoopCommand::kNext, LoopCommand::kNextOf);
+    if (copy + 1 < copies) add_next(LoopCommand::kNext, LoopCommand::kNextNested);
   }
   for (const Turning& t : turning)
     for (size_t copy = 1; copy < copies; ++copy)
@@ -280,7 +280,7 @@ void BoundLoop::add_loop(const LoopSteps& steps, bool is_outermost) {
     }
   }
   for (const Moving& m : elsewhere) moved.push_back({m.argument, (*m.deltas)[0] * trip_count});
-  add_next(LoopCommand::kAgain, LoopCommand::kAgainOf);
+  add_next(LoopCommand::kAgain, LoopCommand::kAgainNested);
   if (is_outermost) return;
   code_.back().count = count;
   code_.back().target = -static_cast<int32_t>(code_.size() - 1 - begin.code);

@@ -42,7 +42,7 @@ class CpuTarget final : public Target {
 }  // namespace
 
 TargetPtr cpu_target(int threads, DeviceDescriptionPtr description) {
-  cpu::obey_environment();
+  cpu::limit_instruction_set_once();
   return std::make_shared<const CpuTarget>(threads > 0 ? threads : omp_get_max_threads(),
                                            std::move(description));
 }

@@ -167,7 +167,8 @@ TEST_P(LoopForms, HaveOneListOfSingleElements) {
   for (const cpu::LoopInstruction& made : code) {
     using cpu::LoopCommand;
     for (LoopCommand end :
-         {LoopCommand::kNext, LoopCommand::kAgain, LoopCommand::kNextOf, LoopCommand::kAgainOf})
+         {LoopCommand::kNext, LoopCommand::kAgain, LoopCommand::kNextNested,
+          LoopCommand::kAgainNested})
       iterations += made.command == end ? 1 : 0;
     for (LoopCommand slow : {LoopCommand::kCallMap, LoopCommand::kCall, LoopCommand::kRunKernel,
                              LoopCommand::kMove, LoopCommand::kMoveInTurn})

@@ -1,28 +1,30 @@
-// Tiles of bf16 for the instructions that multiply them (AMX): how operands are packed, and the
-// register kernel. Whether this machine has them is told by gemm_thread.h. Not for other machines:
-// include it only where __x86_64__ and __GNUC__ are defined.
+// Tiles of bf16 for the instructions that multiply them (AMX): packs operands as tiles, and
+// multiplies panels of tiles.
+// Not for other machines: include it only where __x86_64__ and __GNUC__ are defined, and call it
+// only if can_multiply_tiles() (gemm_thread.h).
 #pragma once
 
 #include "stowage/runtime/cpu/kernels/pairs.h"
 
-// On every function that uses tiles, as no other machine may meet these instructions.
+// Stands on every function that uses tiles: the compiler may use these instructions in no other
+// code.
 #define STOW_AMX                                                                              \
   __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,fma,amx-tile,amx-bf16")))
 
 namespace stow::cpu::amx {
 
-inline constexpr int64_t kTile = 16;       // rows of a tile, and its pairs
-inline constexpr int64_t kSide = 2 * kTile;  // rows and columns of what one kernel makes
-inline constexpr int64_t kStep = kSide * kTile;  // words of a panel of rows between its steps of pairs
+inline constexpr int64_t kTile = 16;         // rows of a tile, and words (pairs of bf16) of a row
+inline constexpr int64_t kSide = 2 * kTile;  // rows and columns of the result of one multiply()
+inline constexpr int64_t kStep = kSide * kTile;  // words from 16 pairs of a panel to its next 16
 
-/// Rows and bytes of a row of the operands of one instruction, out += left right. An operand's tile
-/// registers are 0 to 3 for `out`, 4 and 5 for `left`, 6 and 7 for `right`.
+/// Shapes of the tiles of the product out += left * right: rows, and bytes of a row. Tile registers
+/// 0 to 3 are for `out`, 4 and 5 for `left`, 6 and 7 for `right`.
 struct TileShapes {
   uint8_t out_rows = kTile, left_rows = kTile, right_rows = kTile;
   uint16_t out_bytes = 64, left_bytes = 64, right_bytes = 64;
 };
 
-/// The tile registers of this thread, for as long as it lives; by default 16 rows of 64 bytes each.
+/// Configures the tile registers of the calling thread; its destructor releases them.
 class Tiles {
  public:
   STOW_AMX explicit Tiles(const TileShapes& of = {}) {
@@ -35,7 +37,7 @@ class Tiles {
       config.bytes[i] = i < 4 ? of.out_bytes : i < 6 ? of.left_bytes : of.right_bytes;
       config.rows[i] = i < 4 ? of.out_rows : i < 6 ? of.left_rows : of.right_rows;
     }
-    // GCC 12 takes the instruction to read eight bytes of it.
+    // GCC 12 believes that the instruction reads only eight bytes of `config`.
     __asm__ volatile("" : : "r"(&config) : "memory");
     _tile_loadconfig(&config);
   }
@@ -44,7 +46,9 @@ class Tiles {
   Tiles& operator=(const Tiles&) = delete;
 };
 
-// Rows [0, 16) of the pairs k to k + 16, a row after the other. `rows` beyond n are zeros.
+// Packs a tile of 16 rows, dst[row][16 pairs]. Row r at k is src[rows[r] + ks[k]]; rows beyond n
+// and k beyond kc are zeros. `adjacent`: the rows' offsets are consecutive; `along_k`: those of k
+// are.
 template <pairs::EarlierK kEarlier>
 STOW_BF16 inline void pack_tile(const uint16_t* src, const int64_t* rows, int64_t n, bool adjacent,
                                 const int64_t* ks, int64_t kc, bool along_k, uint32_t* dst) {
@@ -75,19 +79,22 @@ STOW_BF16 inline void pack_tile(const uint16_t* src, const int64_t* rows, int64_
                  ? _mm512_or_si512(_mm512_slli_epi32(earlier, 16), later)
                  : _mm512_or_si512(_mm512_slli_epi32(later, 16), earlier);
     }
-    pairs::turn(v);
+    pairs::transpose_16x16(v);
     for (int64_t r = 0; r < kTile; ++r) _mm512_storeu_si512(dst + r * kTile, v[r]);
     return;
   }
   for (int64_t r = 0; r < kTile; ++r)
     for (int64_t i = 0; i < kTile; ++i) {
-      const auto word = [&](int64_t k) -> uint32_t { return r < n && k < kc ? src[rows[r] + ks[k]] : 0; };
+      const auto word = [&](int64_t k) -> uint32_t {
+        return r < n && k < kc ? src[rows[r] + ks[k]] : 0;
+      };
       dst[r * kTile + i] = pairs::as_pair<kEarlier>(word(2 * i), word(2 * i + 1));
     }
 }
 
-/// As pack_pairs, but rows of pairs, in panels [step of 16 pairs][upper and lower 16 rows][row][pair];
-/// zeros fill up rows and pairs.
+/// Packs n rows of kc elements into panels of kSide rows, in tiles whose rows are rows of the
+/// operand: dst[panel][step of 16 pairs][upper, lower 16 rows][row][pair]. Otherwise as
+/// pairs::pack_pairs(); zeros fill up rows and pairs.
 template <pairs::EarlierK kEarlier>
 inline void pack_rows(const uint16_t* src, const int64_t* rows, int64_t n, const int64_t* ks,
                       int64_t kc, uint32_t* dst) {
@@ -101,14 +108,14 @@ inline void pack_rows(const uint16_t* src, const int64_t* rows, int64_t n, const
       }
 }
 
-/// As PairPacking, for tiles. Which k of a pair comes first makes no difference to these, as long
-/// as both operands agree.
+/// As PairPacking, for tiles: the left operand as rows of pairs, the right one as by pack_pairs().
+/// AMX takes either half of a word as the earlier k, as long as both operands agree.
 template <pairs::EarlierK kEarlier>
 struct TilePacking {
   static constexpr int64_t kRows = kSide, kCols = kSide, kPairUnit = kTile;
   using Element = uint16_t;
   static constexpr int64_t kParts = 1, kFetches = 1;
-  static constexpr bool kMarks = false, kBeside = false, kReadsRows = true;
+  static constexpr bool kMarks = false, kInterleaves = false, kReadsRows = true;
   static void pack_left(const uint16_t* src, const int64_t* rows, int64_t n, const int64_t* ks,
                         int64_t kc, uint32_t* dst) {
     pack_rows<kEarlier>(src, rows, n, ks, kc, dst);
@@ -119,10 +126,11 @@ struct TilePacking {
   }
 };
 
-/// out[32][32] = prev (or zeros) + a b, strides in elements. `a` is rows of pairs, row r's at
-/// r * a_stride; its next 16 pairs `a_step` further; `b` is [pairs][b_stride], 32 columns of it. Each
-/// 16 pairs are one step, whose two halves are summed apart, then together, then onto what was there.
-/// `fetch()` is called once a step.
+/// out[32][32] = prev + a * b; without prev, a * b. Strides are in words or floats. Row r of `a`
+/// begins at a + r * a_stride and holds 16 pairs; its next 16 pairs are a_step words further. `b`
+/// is [pairs][b_stride], of which 32 columns are used. A step takes 16 pairs: the products of the
+/// earlier k and those of the later k are summed separately, then added to each other and to the
+/// total. Calls fetch() once a step.
 template <typename Fetch>
 STOW_AMX inline void multiply(int64_t pairs, const uint32_t* a, int64_t a_stride, int64_t a_step,
                               const uint32_t* b, int64_t b_stride, const float* prev,

@@ -31,9 +31,9 @@ constexpr Multiples<kWidth, 1> kSteps;
 
 // With S = scale q k^T, P = exp(S - lse), dP = d_out v^T, dS = P (dP - delta):
 //   dv = P^T d_out, dk = scale dS^T q, dq = scale dS k.
-// A block of queries meets a block of keys a panel of kWidth keys at a time: P and dS stand as
-// [queries, kWidth keys], which is at once the right operand for dv^T and dk^T [dims, kWidth keys];
-// for dq, dS is turned once.
+// P and dS of a block of queries are computed for a panel of kWidth keys at a time. They are stored
+// as [queries, kWidth keys], the right operands of dv^T and dk^T [dims, kWidth keys]. dS is also
+// packed as rows [queries, keys], the left operand of dq.
 class BackwardTask : public BackwardWalk<BackwardTask, AttentionBackwardBuffers, kWidth> {
  public:
   using BackwardWalk::BackwardWalk;
@@ -43,23 +43,23 @@ class BackwardTask : public BackwardWalk<BackwardTask, AttentionBackwardBuffers,
     for (int64_t j = 0; j < n_keys_; ++j) at[j] = (first_key_ + j) * s_.k[1];
     dim_offsets(s_.k[3]);
     const int64_t k0 = batch_ * s_.k[0] + kv_head_ * s_.k[2];
-    pack<kWidth>(s_.dtype, a_.k, k0, at, n_keys_, buf_.dims, dims_, k_lanes_);
+    pack<kWidth>(s_.dtype, a_.k, k0, at, n_keys_, buf_.dims, dims_, k_transposed_);
     if (for_dq) {
-      const RowSource k = finite(keys_source(), at, n_keys_, key_marks_[place_],
-                                 keys_cleaned_[place_]);
+      const RowSource k = finite(keys_source(), at, n_keys_, key_marks_[packed_index_],
+                                 keys_cleaned_[packed_index_]);
       dim_offsets(k.dim_stride);
-      pack<kWidth>(s_.dtype, k.base, k.origin, buf_.dims, dims_, at, n_keys_, k_deep_);
+      pack<kWidth>(s_.dtype, k.base, k.origin, buf_.dims, dims_, at, n_keys_, k_rows_);
     }
     for (int64_t j = 0; j < n_keys_; ++j) at[j] = (first_key_ + j) * s_.v[1];
     dim_offsets(s_.v[3]);
     pack<kWidth>(s_.dtype, a_.v, batch_ * s_.v[0] + kv_head_ * s_.v[2], at, n_keys_, buf_.dims,
-                 dims_, v_lanes_);
+                 dims_, v_transposed_);
   }
 
   void pack_queries(bool for_keys) {
     int64_t at[kQueryBlock];
-    auto both = [&](const void* data, const std::array<int64_t, 4>& stride, float* rows, float* deep,
-                    uint8_t* marks, bool& cleaned) {
+    auto both = [&](const void* data, const std::array<int64_t, 4>& stride, float* rows,
+                    float* transposed, uint8_t* marks, bool& cleaned) {
       for (int64_t i = 0; i < n_rows_; ++i) at[i] = (first_row_ + i) * stride[1];
       RowSource from = query_source(data, stride);
       dim_offsets(from.dim_stride);
@@ -67,10 +67,10 @@ class BackwardTask : public BackwardWalk<BackwardTask, AttentionBackwardBuffers,
       if (!for_keys) return;
       from = finite(from, at, n_rows_, marks, cleaned);
       dim_offsets(from.dim_stride);
-      pack<kRows>(s_.dtype, from.base, from.origin, buf_.dims, dims_, at, n_rows_, deep);
+      pack<kRows>(s_.dtype, from.base, from.origin, buf_.dims, dims_, at, n_rows_, transposed);
     };
-    both(a_.q, s_.q, buf_.q_rows, buf_.q_deep, q_marks_, q_cleaned_);
-    both(a_.d_out, s_.d_out, buf_.do_rows, buf_.do_deep, do_marks_, do_cleaned_);
+    both(a_.q, s_.q, buf_.q_rows, buf_.q_transposed, q_marks_, q_cleaned_);
+    both(a_.d_out, s_.d_out, buf_.do_rows, buf_.do_transposed, do_marks_, do_cleaned_);
     for (int64_t i = 0; i < round_up_to(n_rows_, kRows) * dims_; ++i) buf_.q_rows[i] *= s_.scale;
   }
 
@@ -78,17 +78,17 @@ class BackwardTask : public BackwardWalk<BackwardTask, AttentionBackwardBuffers,
 
   // The packed queries and the packed keys: adds to dk and dv, and to dq [rows, dq_stride_] if
   // given.
-  void meet(bool for_keys, float* dq) {
+  void add_block_pair(bool for_keys, float* dq) {
     for (int64_t key = 0; key < n_keys_; key += kWidth) {
       const KeyRange rows = panel_rows_[key / kWidth] = rows_that_see(key, kRows);
       if (rows.size() <= 0) continue;
       const int64_t from = rows.first;
       for (int64_t i = from; i < rows.last; i += kRows) {
         const int64_t h = std::min<int64_t>(kRows, n_rows_ - i);
-        multiply_panels<float>(h, dims_, buf_.q_rows + i * dims_, k_lanes_ + key * dims_,
+        multiply_panels<float>(h, dims_, buf_.q_rows + i * dims_, k_transposed_ + key * dims_,
                                buf_.p + i * kWidth, kWidth, nullptr, 0);
         ahead_.fetch(dims_);
-        multiply_panels<float>(h, dims_, buf_.do_rows + i * dims_, v_lanes_ + key * dims_,
+        multiply_panels<float>(h, dims_, buf_.do_rows + i * dims_, v_transposed_ + key * dims_,
                                buf_.ds + i * kWidth, kWidth, nullptr, 0);
         ahead_.fetch(dims_);
       }
@@ -98,10 +98,10 @@ class BackwardTask : public BackwardWalk<BackwardTask, AttentionBackwardBuffers,
         for (int64_t d = 0; d < dims_; d += kRows) {
           const int64_t h = std::min<int64_t>(kRows, dims_ - d);
           const int64_t a = d * n_rows_ + from * kRows, to = key * dims_ + d * kWidth;
-          multiply_panels<float>(h, depth, buf_.do_deep + a, buf_.p + from * kWidth, dv_ + to,
+          multiply_panels<float>(h, depth, buf_.do_transposed + a, buf_.p + from * kWidth, dv_ + to,
                                  kWidth, dv_ + to, kWidth);
           ahead_.fetch(depth);
-          multiply_panels<float>(h, depth, buf_.q_deep + a, buf_.ds + from * kWidth, dk_ + to,
+          multiply_panels<float>(h, depth, buf_.q_transposed + a, buf_.ds + from * kWidth, dk_ + to,
                                  kWidth, dk_ + to, kWidth);
           ahead_.fetch(depth);
         }
@@ -109,9 +109,9 @@ class BackwardTask : public BackwardWalk<BackwardTask, AttentionBackwardBuffers,
       if (dq) {
         const int64_t w = std::min<int64_t>(kWidth, n_keys_ - key);
         for (int64_t i = from; i < rows.last; i += kRows)
-          pack_turned<kRows>(buf_.ds + i * kWidth, kRowStarts.at,
-                             std::min<int64_t>(kRows, n_rows_ - i), kSteps.at, w,
-                             buf_.ds_turned + i * n_keys_ + key * kRows);
+          pack_transposed<kRows>(buf_.ds + i * kWidth, kRowStarts.at,
+                                 std::min<int64_t>(kRows, n_rows_ - i), kSteps.at, w,
+                                 buf_.ds_rows + i * n_keys_ + key * kRows);
       }
     }
     if (!dq) return;
@@ -120,7 +120,7 @@ class BackwardTask : public BackwardWalk<BackwardTask, AttentionBackwardBuffers,
       const KeyRange keys = keys_of_rows(i, h);
       const int64_t depth = keys.size();
       if (depth <= 0) continue;
-      float* const ds = buf_.ds_turned + i * n_keys_;
+      float* const ds = buf_.ds_rows + i * n_keys_;
       for (int64_t key = keys.first; key < keys.last; key += kWidth) {
         const KeyRange& made = panel_rows_[key / kWidth];
         if (made.first <= i && i < made.last) continue;
@@ -129,7 +129,7 @@ class BackwardTask : public BackwardWalk<BackwardTask, AttentionBackwardBuffers,
       for (int64_t d = 0; d < dims_; d += kWidth) {
         float* to = dq + i * dq_stride_ + d;
         multiply_panels<float>(h, depth, ds + keys.first * kRows,
-                               k_deep_ + d * n_keys_ + keys.first * kWidth, to, dq_stride_, to,
+                               k_rows_ + d * n_keys_ + keys.first * kWidth, to, dq_stride_, to,
                                dq_stride_);
         ahead_.fetch(depth);
       }

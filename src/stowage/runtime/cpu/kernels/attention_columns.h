@@ -1,4 +1,5 @@
-// Ranges of keys that the columns of a forward task see, and the pieces of keys that it takes.
+// The keys that the query columns of a forward task see, and the pieces in which the task takes
+// them.
 // Not arithmetic; nothing here depends on the instruction set.
 #pragma once
 
@@ -9,9 +10,10 @@
 
 namespace stow::cpu {
 
-/// Columns come in panels of kWidth. Blocks of keys begin at multiples of kKeyBlock; of a block, a
-/// piece is taken that holds what some panel sees of it, and a panel takes what its columns see of the
-/// piece. More keys would change no bit: their probabilities are zeros.
+/// A column is a query: a position and a head of the group. Columns are processed in panels of
+/// kWidth. Blocks of keys begin at multiples of kKeyBlock. The piece of a block is the range of its
+/// keys that the panels see; each panel takes the part of the piece that its columns see. Taking
+/// more keys would change no bit, as their probabilities are zeros.
 template <int64_t kWidth>
 class ForwardColumns {
  public:
@@ -21,7 +23,7 @@ class ForwardColumns {
       Panel& panel = panels_[p];
       panel = {{0, 0}, 0, args.spec.kv_len};
       for (int64_t c = p * kWidth; c < (p + 1) * kWidth; ++c) {
-        // Lanes beyond the last column are like it.
+        // Lanes beyond the last column repeat it.
         const KeyRange range = visible_range(args.spec, args.intervals, here.batch,
                                              here.position(std::min(c, here.columns - 1)))
                                    .within(here.keys);
@@ -35,18 +37,19 @@ class ForwardColumns {
     }
   }
 
-  /// First and last keys of kWidth columns from c on.
+  /// Columns from c on: column c + i sees keys [first(c)[i], last(c)[i]), count(c + i) of them.
   const int32_t* first(int64_t c) const { return first_ + c; }
   const int32_t* last(int64_t c) const { return last_ + c; }
   int64_t count(int64_t c) const { return last_[c] - first_[c]; }
-  /// The key behind the last that any column sees.
+  /// The end of the keys that any column sees.
   int64_t end() const { return any_.last; }
   bool sees_any() const { return any_.size() > 0; }
 
-  /// Calls piece(first_key, keys).
+  /// Calls piece(first_key, keys) for the piece of each block of keys, in order.
   template <typename F>
   void each_piece(F piece) const {
-    for (int64_t block = any_.first / kKeyBlock * kKeyBlock; block < any_.last; block += kKeyBlock) {
+    for (int64_t block = any_.first / kKeyBlock * kKeyBlock; block < any_.last;
+         block += kKeyBlock) {
       KeyRange seen{0, 0};
       for (int64_t p = 0; p < n_panels_; ++p)
         if (panels_[p].any.overlaps(block, block + kKeyBlock)) seen = seen.joined(panels_[p].any);
@@ -56,8 +59,8 @@ class ForwardColumns {
     }
   }
 
-  /// Returns the keys of a piece that the panel of column c takes, from a multiple of `unit` on.
-  /// Empty if it takes none.
+  /// Returns the keys that the panel of column c takes of a piece, counted from first_key, from a
+  /// multiple of `unit` on. Empty if it takes none.
   KeyRange part(int64_t c, int64_t first_key, int64_t keys, int64_t unit) const {
     const KeyRange& seen = panels_[c / kWidth].any;
     if (!seen.overlaps(first_key, first_key + keys)) return {0, 0};
@@ -65,8 +68,8 @@ class ForwardColumns {
             std::min(seen.last - first_key, keys)};
   }
 
-  /// Calls hide(from, to) for those of n keys from first_key on, counted from there, that some column
-  /// of the panel of c does not see.
+  /// Calls hide(from, to) for the ranges of the n keys from first_key on that some column of the
+  /// panel of column c does not see. Ranges are counted from first_key.
   template <typename F>
   void each_hidden(int64_t c, int64_t first_key, int64_t n, F hide) const {
     const Panel& panel = panels_[c / kWidth];
@@ -77,8 +80,9 @@ class ForwardColumns {
     if (right < n) hide(right, n);
   }
 
-  /// Adds to o [dims, kWidth] of column c's panel what numbers that are not finite give, of the marked
-  /// ones of n rows of v from first_key on, to the columns that see them.
+  /// Adds the numbers of v that are not finite to the outputs o [dims, kWidth] of the panel of
+  /// column c, for the columns that see them. Of the n rows of v from first_key on, the marked ones
+  /// have such numbers.
   void add_infinite(const AttentionForwardArgs& args, const AttentionForwardPlace& here, int64_t c,
                     int64_t first_key, int64_t n, const uint8_t* marks, float* o) const {
     const AttentionSpec& s = args.spec;
@@ -95,8 +99,8 @@ class ForwardColumns {
 
  private:
   struct Panel {
-    KeyRange any;  // range that holds all keys that its columns see
-    int64_t all_first, all_last;  // keys that every column sees, if they are a range
+    KeyRange any;  // smallest range with all keys that some column sees
+    int64_t all_first, all_last;  // range of the keys that every column sees; may be empty
   };
   int64_t n_panels_;
   KeyRange any_{0, 0};

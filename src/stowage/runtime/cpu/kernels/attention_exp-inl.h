@@ -1,5 +1,5 @@
 // exp for softmax: vectors of f32, within 2 ulp, zero below 2^-126, NaN stays NaN.
-// Not the general exp: the argument may not exceed 88, since scores come with their maximum off.
+// Not the general exp: x may not exceed 88, as scores have their maximum subtracted.
 #if defined(STOW_KERNELS_ATTENTION_EXP_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef STOW_KERNELS_ATTENTION_EXP_INL_H_
 #undef STOW_KERNELS_ATTENTION_EXP_INL_H_

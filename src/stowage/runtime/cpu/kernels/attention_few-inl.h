@@ -1,5 +1,6 @@
-// Attention forward for a handful of queries, as in decoding: a walk along rows of k and v.
-// Not for training: there the panels of attention_forward.cpp use each key many times.
+// The forward pass of attention for at most kFewColumns queries, as in decoding: one pass over rows
+// of k and v, without packing.
+// Not for training: the panels of attention_forward.cpp use each key many times.
 #if defined(STOW_KERNELS_ATTENTION_FEW_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef STOW_KERNELS_ATTENTION_FEW_INL_H_
 #undef STOW_KERNELS_ATTENTION_FEW_INL_H_
@@ -26,7 +27,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 // Eight lanes on every target, so that sums across lanes have one order.
 using D8 = hn::FixedTag<float, kFewLanes>;
 
-// scores[c * kKeyBlock + j] = q[c] . rows[j] for C queries; depth is a multiple of 8.
+// scores[c * kKeyBlock + j] = q[c] . rows[j] for C queries and n rows; depth is a multiple of 8.
 template <int C, typename S>
 HWY_NOINLINE void few_scores(const float* HWY_RESTRICT q, const S* HWY_RESTRICT rows,
                              int64_t stride, int64_t n, int64_t depth, float* HWY_RESTRICT scores) {
@@ -85,11 +86,12 @@ HWY_NOINLINE void few_outputs(const float* HWY_RESTRICT p, const S* HWY_RESTRICT
   while (i < depth) chunk(std::integral_constant<int, 1>());
 }
 
+// One forward task of few queries.
 class FewQueriesTask {
  public:
   FewQueriesTask(const AttentionForwardArgs& args, void* workspace, int64_t task)
       : a_(args), s_(args.spec), depth_(round_up_to(args.spec.head_dim, kFewLanes)),
-        carver_(workspace), buf_(args.spec, args.plan, carver_), task_(task),
+        allocator_(workspace), buf_(args.spec, args.plan, allocator_), task_(task),
         here_(args.spec, args.plan, task), batch_(here_.batch), kv_head_(here_.kv_head),
         cols_(args.plan.columns) {}
 
@@ -104,7 +106,7 @@ class FewQueriesTask {
   int64_t position(int64_t c) const { return c / a_.plan.group; }
   int64_t q_head(int64_t c) const { return kv_head_ * a_.plan.group + c % a_.plan.group; }
 
-  // C >= cols_; the queries in between are zeros.
+  // Runs the task with C >= cols_ queries, of which the additional ones are zeros.
   template <int C>
   void run_as() {
     KeyRange any{0, 0};
@@ -121,9 +123,9 @@ class FewQueriesTask {
       for (int64_t i = 0; i < depth_; ++i) buf_.q[c * depth_ + i] *= s_.scale;
     }
     attend<C>(any);
-    // A zero for what is not seen may have met a number that is not finite.
+    // The probability 0 of a hidden key may have been multiplied by a number that is not finite.
     if (s_.intervals && !all_finite(buf_.o, cols_ * depth_)) {
-      careful_ = true;
+      separates_nonfinite_ = true;
       attend<C>(any);
     }
     a_.plan.splits_keys() ? finish_part() : finish();
@@ -135,7 +137,8 @@ class FewQueriesTask {
     std::fill_n(buf_.max, cols_, -std::numeric_limits<float>::infinity());
     std::fill_n(buf_.sum, cols_, 0.0f);
     for (int64_t block = any.first / kKeyBlock * kKeyBlock; block < any.last; block += kKeyBlock) {
-      const int64_t first = std::max(any.first, block), last = std::min(any.last, block + kKeyBlock);
+      const int64_t first = std::max(any.first, block),
+                    last = std::min(any.last, block + kKeyBlock);
       if (sees(first, last)) keys<C>(first, last);
     }
   }
@@ -171,8 +174,8 @@ class FewQueriesTask {
                        [&](const KeyRange& r) { return r.first <= first && last <= r.last; });
   }
 
-  // One step over keys [first, last) of a block. A score has the lane of its key's place in the
-  // block.
+  // Adds the share of keys [first, last) of a block to the outputs. A score lies in the lane of its
+  // key's index in the block, so that the order of sums does not depend on `first`.
   template <int C>
   void keys(int64_t first, int64_t last) {
     const int64_t lane = first % kFewLanes, n = last - first;
@@ -184,7 +187,7 @@ class FewQueriesTask {
     for (int64_t c = cols_; c < C; ++c) std::fill_n(buf_.scores + c * kKeyBlock, lane + n, 0.0f);
     RowSource v = rows_from(first, source(a_.v, s_.v), s_.v);
     uint8_t marks[kKeyBlock];
-    if (careful_ && !all_see(first, last)) {
+    if (separates_nonfinite_ && !all_see(first, last)) {
       int64_t at[kKeyBlock];
       for (int64_t j = 0; j < n; ++j) at[j] = j * s_.v[1];
       v = finite_rows(s_.dtype, v, at, n, s_.head_dim, buf_.finite, marks);
@@ -208,8 +211,8 @@ class FewQueriesTask {
     }
   }
 
-  // Scores of one query over n keys from first_key on to exp(score - max), zeros for those that it
-  // does not see.
+  // One step of the online softmax of query c: replaces its scores over n keys from first_key on by
+  // exp(score - max), zero for keys that it does not see, and updates its max, sum and output.
   void softmax_step(int64_t c, int64_t n, int64_t first_key) {
     const D8 d;
     using V = hn::Vec<D8>;
@@ -246,8 +249,8 @@ class FewQueriesTask {
     return source;
   }
 
-  // Calls use(rows, stride) with n rows of k or v: where they are, or, if their dims are not whole
-  // adjacent vectors, copied out and padded with zeros.
+  // Calls use(rows, stride) with n rows of k or v: in place, or copied and padded with zeros if
+  // their dims are not adjacent or no multiple of a vector.
   template <typename Use>
   void with_rows(const RowSource& from, int64_t stride, int64_t n, Use use) {
     const int64_t at = from.origin;
@@ -261,6 +264,7 @@ class FewQueriesTask {
     use(static_cast<const float*>(buf_.rows), depth_);
   }
 
+  // Copies the dims of a row at offset `at` to `to`, widened, with zeros up to depth_.
   void fetch(const void* data, int64_t at, int64_t stride, float* to) const {
     auto copy = [&](const auto* from) {
       for (int64_t i = 0; i < s_.head_dim; ++i) to[i] = widen(from[at + i * stride]);
@@ -274,13 +278,13 @@ class FewQueriesTask {
   const AttentionForwardArgs& a_;
   const AttentionSpec& s_;
   int64_t depth_;
-  Carver carver_;
+  BumpAllocator allocator_;
   AttentionForwardBuffers buf_;
   int64_t task_;
   const AttentionForwardPlace here_;
   int64_t batch_, kv_head_, cols_;
-  bool careful_ = false;  // numbers of v that are not finite are added by themselves
-  KeyRange ranges_[kFewColumns];  // ranges of keys that each query sees
+  bool separates_nonfinite_ = false;  // true: numbers of v that are not finite are added separately
+  KeyRange ranges_[kFewColumns];  // range of keys that each query sees
 };
 
 }  // namespace stow::cpu::HWY_NAMESPACE

@@ -8,10 +8,10 @@
 #include <cmath>
 #include <limits>
 
-#include "stowage/runtime/cpu/kernels/attention_ahead.h"
 #include "stowage/runtime/cpu/kernels/attention_columns.h"
 #include "stowage/runtime/cpu/kernels/attention_exp-inl.h"
 #include "stowage/runtime/cpu/kernels/attention_few-inl.h"
+#include "stowage/runtime/cpu/kernels/attention_prefetch.h"
 #include "stowage/runtime/cpu/kernels/attention_store-inl.h"
 #include "stowage/runtime/cpu/kernels/attention_thread.h"
 #include "stowage/runtime/cpu/kernels/gemm_micro-inl.h"
@@ -24,8 +24,8 @@ namespace hn = hwy::HWY_NAMESPACE;
 constexpr int kWidth = kCols<float>;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// Scores stand turned, [keys, kWidth queries]: a lane is a query, so that the softmax needs no
-// sums across lanes and its result is at once the right operand of the second product.
+// Scores are stored as [keys, kWidth queries]: a lane is a query, so that the softmax needs no sums
+// across lanes, and its result is the right operand of the second product.
 //
 // One step of the online softmax over `n` keys: scores -> exp(scores - max), the running maximum
 // and sum of kWidth queries updated, and their output so far, o [dims, kWidth], scaled to match.
@@ -67,8 +67,8 @@ class ForwardTask {
   ForwardTask(const AttentionForwardArgs& args, void* workspace, int64_t task, int64_t next)
       : a_(args),
         s_(args.spec),
-        carver_(workspace),
-        buf_(args.spec, args.plan, carver_),
+        allocator_(workspace),
+        buf_(args.spec, args.plan, allocator_),
         here_(args.spec, args.plan, task),
         columns_(args, here_),
         task_(task),
@@ -86,7 +86,7 @@ class ForwardTask {
     attend(padded);
     // A zero for what is not seen may have met a number that is not finite.
     if (s_.intervals && !all_finite(buf_.o, padded * s_.head_dim)) {
-      careful_ = true;
+      separates_nonfinite_ = true;
       attend(padded);
     }
     if (a_.plan.splits_keys()) return finish_part();
@@ -117,7 +117,8 @@ class ForwardTask {
     pack<kRows>(s_.dtype, a_.k, k_origin, at, keys, buf_.dims, s_.head_dim, buf_.k);
     for (int64_t j = 0; j < keys; ++j) at[j] = (first_key + j) * s_.v[1];
     RowSource v{a_.v, here_.batch * s_.v[0] + here_.kv_head * s_.v[2], s_.v[3]};
-    if (careful_) v = finite_rows(s_.dtype, v, at, keys, s_.head_dim, buf_.finite, marks_);
+    if (separates_nonfinite_)
+      v = finite_rows(s_.dtype, v, at, keys, s_.head_dim, buf_.finite, marks_);
     for (int64_t d = 0; d < s_.head_dim; ++d) buf_.dims[d] = d * v.dim_stride;
     pack<kRows>(s_.dtype, v.base, v.origin, buf_.dims, s_.head_dim, at, keys, buf_.v);
     ahead_.packed(first_key, keys);
@@ -203,16 +204,16 @@ class ForwardTask {
 
   const AttentionForwardArgs& a_;
   const AttentionSpec& s_;
-  Carver carver_;
+  BumpAllocator allocator_;
   AttentionForwardBuffers buf_;
   const AttentionForwardPlace here_;
   const ForwardColumns<kWidth> columns_;
   int64_t task_;
-  AttentionForwardAhead ahead_;
+  AttentionForwardPrefetcher ahead_;
   int64_t offsets_[kQueryColumns];
   // If so, numbers that are not finite are left out of the packed v, and added by themselves; marks_
   // has its rows with such.
-  bool careful_ = false;
+  bool separates_nonfinite_ = false;
   uint8_t marks_[kKeyBlock];
 };
 

@@ -1,6 +1,7 @@
-// Attention forward on pairs of bf16, around a kernel that multiplies panels of them: the blocks
-// and the order of attention_forward.cpp, with probabilities rounded to bf16, or split, for their
-// product with v. Not for other machines; see pairs.h.
+// The forward pass of attention on pairs of bf16: the loops around a kernel that multiplies panels
+// of pairs. Blocks and order are those of attention_forward.cpp, with probabilities rounded to
+// bf16, or split, for their product with v.
+// Not for other machines; see pairs.h.
 #pragma once
 
 #include <algorithm>
@@ -8,9 +9,9 @@
 #include <limits>
 
 #include "stowage/base/inside.h"
-#include "stowage/runtime/cpu/kernels/attention_ahead.h"
 #include "stowage/runtime/cpu/kernels/attention_columns.h"
 #include "stowage/runtime/cpu/kernels/attention_pairs.h"
+#include "stowage/runtime/cpu/kernels/attention_prefetch.h"
 #include "stowage/runtime/cpu/kernels/attention_thread.h"
 
 namespace stow::cpu::pairs {
@@ -18,11 +19,11 @@ namespace stow::cpu::pairs {
 static_assert(kPanelCols == kTileCols);
 inline constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-/// One step of the online softmax over scores [n, kTileCols], a lane a query: their exponentials
-/// relative to the maximum, as pairs of keys; the running maximum (of scores not scaled yet) and
-/// sum updated; and the factor that brings what was summed before to the new maximum. That is there
-/// after begin(), all else after end(); between them is some work for step(), a little at a time or
-/// beside products.
+/// One step of the online softmax over scores [n keys, kTileCols queries], not scaled. begin()
+/// updates the running maximum of each query and sets `factors`, by which earlier sums have to be
+/// multiplied. step() and end() write the probabilities relative to the maximum to `p`, as pairs of
+/// keys, and update `sum`. step() does a little of the work, for use during products; end() does
+/// what is left.
 template <typename Kernel>
 class SoftmaxStep {
  public:
@@ -41,7 +42,7 @@ class SoftmaxStep {
       }
       if (i < n) m = _mm512_max_ps(m, _mm512_load_ps(s + i * kTileCols));
       const __m512 most = _mm512_max_ps(m, m2);
-      // A query that has seen no key keeps -inf as its maximum; zero stands in for it.
+      // A query that has seen no key keeps -inf as its maximum; its shift is zero.
       const __mmask16 none = _mm512_cmp_ps_mask(most, _mm512_set1_ps(-kInfinity), _CMP_EQ_OQ);
       shift_[h] = _mm512_maskz_mul_ps(static_cast<__mmask16>(~none), most, c_);
       total_[h][0] = total_[h][1] = _mm512_setzero_ps();
@@ -76,7 +77,7 @@ class SoftmaxStep {
     const __m512 s = _mm512_load_ps(scores_ + i * kTileCols + h * kLanes);
     return exp2_of(_mm512_fmsub_ps(s, c_, shift_[h]));
   }
-  // Puts the probabilities of keys [first, last), a pair at a time, and adds them to total_.
+  // Writes the probabilities of keys [first, last), a pair at a time, and adds them to total_.
   STOW_BF16 void add_pairs(int64_t first, int64_t last) {
     __m512 total[2][2] = {{total_[0][0], total_[0][1]}, {total_[1][0], total_[1][1]}};
     for (int64_t i = first; i < last; i += 2)
@@ -98,7 +99,7 @@ class SoftmaxStep {
   __m512 c_, shift_[2], total_[2][2];
 };
 
-/// One task. `Kernel` as in attention_pairs.h.
+/// One task. `Kernel` is explained in attention_pairs.h.
 template <typename Kernel>
 class ForwardPaired {
   static constexpr int64_t kRows = Kernel::kUnits.rows, kParts = Kernel::kUnits.parts;
@@ -112,8 +113,8 @@ class ForwardPaired {
         dim_pairs_(Kernel::kUnits.pairs_of(dims_)),
         dim_words_(dim_pairs_ * kParts),
         panel_(Kernel::kUnits.rows_of(dims_) * kTileCols),
-        carver_(workspace),
-        buf_(args.spec, args.plan, Kernel::kUnits, carver_),
+        allocator_(workspace),
+        buf_(args.spec, args.plan, Kernel::kUnits, allocator_),
         here_(args.spec, args.plan, task),
         columns_(args, here_),
         task_(task),
@@ -128,9 +129,9 @@ class ForwardPaired {
                        dims_, buf_.q_marks, buf_.q);
     const int64_t padded = round_up_to(here_.columns, kTileCols);
     attend(padded);
-    // A zero for what is not seen may have met a number that is not finite.
+    // The probability 0 of a hidden key may have been multiplied by a number that is not finite.
     if (s_.intervals && !all_finite(buf_.o, padded / kTileCols * panel_)) {
-      careful_ = true;
+      separates_nonfinite_ = true;
       attend(padded);
     }
     if (a_.plan.splits_keys()) return finish_part();
@@ -162,10 +163,11 @@ class ForwardPaired {
                       buf_.dims, dims_, buf_.k_marks, buf_.k);
     for (int64_t j = 0; j < keys; ++j) at[j] = (first_key + j) * s_.v[1];
     RowSource v{a_.v, here_.batch * s_.v[0] + here_.kv_head * s_.v[2], s_.v[3]};
-    if (careful_) v = finite_rows(s_.dtype, v, at, keys, dims_, buf_.finite, marks_);
+    if (separates_nonfinite_) v = finite_rows(s_.dtype, v, at, keys, dims_, buf_.finite, marks_);
     cleaned_ = v.cleaned;
     for (int64_t d = 0; d < dims_; ++d) buf_.dims[d] = d * v.dim_stride;
-    kernel_.pack_left(elements(v.base) + v.origin, buf_.dims, dims_, at, keys, buf_.v_marks, buf_.v);
+    kernel_.pack_left(elements(v.base) + v.origin, buf_.dims, dims_, at, keys, buf_.v_marks,
+                      buf_.v);
     ahead_.packed(first_key, keys);
     Panel before{}, now{};
     for (now.c = 0; now.c < here_.columns; now.c += kTileCols) {
@@ -174,12 +176,12 @@ class ForwardPaired {
       if (now.n <= 0) continue;
       make_scores(now, first_key);
       if (before.n > 0) softmax_.end();
-      const int64_t at = now.turn;
+      const int64_t at = now.buffer;
       softmax_.begin(scores(at), now.n, s_.scale, buf_.max + now.c, buf_.sum + now.c, factors(at),
                      probabilities(at));
-      if constexpr (Kernel::kBeside) {
+      if constexpr (Kernel::kInterleaves) {
         if (before.n > 0) add_outputs(before, first_key, keys);
-        before = now, now.turn = 1 - at;
+        before = now, now.buffer = 1 - at;
       } else {
         softmax_.end();
         add_outputs(now, first_key, keys);
@@ -190,20 +192,21 @@ class ForwardPaired {
     add_outputs(before, first_key, keys);
   }
 
-  // kTileCols queries from column c on, with n of the packed keys from the from-th on. What is made
-  // of them lies in one of two places, where the softmax of one panel runs beside products of others.
+  // kTileCols queries from column c on, with n of the packed keys from key `from` on. `buffer`
+  // selects one of two buffers for the results, since the softmax of one panel runs during products
+  // of another.
   struct Panel {
-    int64_t c, from, n, turn;
+    int64_t c, from, n, buffer;
   };
-  float* scores(int64_t turn) const { return buf_.scores + turn * kKeyBlock * kTileCols; }
-  float* factors(int64_t turn) const { return buf_.factors + turn * kTileCols; }
-  uint32_t* probabilities(int64_t turn) const {
-    return buf_.p + turn * kKeyBlock / 2 * kTileCols * kParts;
+  float* scores(int64_t buffer) const { return buf_.scores + buffer * kKeyBlock * kTileCols; }
+  float* factors(int64_t buffer) const { return buf_.factors + buffer * kTileCols; }
+  uint32_t* probabilities(int64_t buffer) const {
+    return buf_.p + buffer * kKeyBlock / 2 * kTileCols * kParts;
   }
 
   template <Onto kOnto>
   void multiply(int64_t rows, const TileArgs& args) {
-    if constexpr (Kernel::kBeside)
+    if constexpr (Kernel::kInterleaves)
       Kernel::template multiply<kOnto>(rows, args, [&]() STOW_BF16 {
         if (!softmax_.is_done()) softmax_.step();
       });
@@ -213,12 +216,12 @@ class ForwardPaired {
 
   void make_scores(const Panel& panel, int64_t first_key) {
     const int64_t c = panel.c, n = panel.n;
-    float* const to = scores(panel.turn);
+    float* const to = scores(panel.buffer);
     for (int64_t i = 0; i < n; i += kRows) {
-      multiply<Onto::kNothing>(
-          std::min(kRows, n - i),
-          {dim_pairs_, buf_.k + (panel.from + i) * dim_words_, buf_.q + c * dim_words_,
-           to + i * kTileCols, kTileCols, nullptr, buf_.k_marks + panel.from + i, buf_.q_marks + c});
+      multiply<Onto::kNothing>(std::min(kRows, n - i),
+                               {dim_pairs_, buf_.k + (panel.from + i) * dim_words_,
+                                buf_.q + c * dim_words_, to + i * kTileCols, kTileCols, nullptr,
+                                buf_.k_marks + panel.from + i, buf_.q_marks + c});
       ahead_.fetch(dim_pairs_);
     }
     const int64_t key = first_key + panel.from;
@@ -228,14 +231,14 @@ class ForwardPaired {
 
   void add_outputs(const Panel& panel, int64_t first_key, int64_t keys) {
     const int64_t n = panel.n;
-    uint32_t* const p = probabilities(panel.turn);
+    uint32_t* const p = probabilities(panel.buffer);
     const int64_t depth = Kernel::kUnits.pairs_of(n), all = Kernel::kUnits.pairs_of(keys);
     Kernel::clear_pairs(p, pairs_of(n), depth);
     float* const o = buf_.o + panel.c / kTileCols * panel_;
     for (int64_t d = 0; d < dims_; d += kRows) {
       multiply<Onto::kScaledOut>(std::min(kRows, dims_ - d),
                                  {depth, buf_.v + (d * all + panel.from / 2 * kRows) * kParts, p,
-                                  o + d * kTileCols, kTileCols, factors(panel.turn),
+                                  o + d * kTileCols, kTileCols, factors(panel.buffer),
                                   buf_.v_marks + d, nullptr});
       ahead_.fetch(depth);
     }
@@ -243,7 +246,8 @@ class ForwardPaired {
       columns_.add_infinite(a_, here_, panel.c, first_key + panel.from, n, marks_ + panel.from, o);
   }
 
-  // -inf for the scores of keys [from, to) after first_key that their query does not see.
+  // Sets the scores of keys [from, to), counted from first_key, to -inf if their query does not see
+  // them.
   STOW_BF16 void hide(float* scores, int64_t c, int64_t first_key, int64_t from, int64_t to) {
     for (int64_t half = 0; half < kTileCols; half += kLanes) {
       const __m512i first = _mm512_loadu_si512(columns_.first(c + half));
@@ -287,20 +291,20 @@ class ForwardPaired {
 
   const AttentionForwardArgs& a_;
   const AttentionSpec& s_;
-  int64_t dims_, dim_pairs_, dim_words_;  // sizes of a row of packed dims
-  int64_t panel_;  // elements of the sums of kTileCols queries
+  int64_t dims_, dim_pairs_, dim_words_;  // head_dim; its padded pairs; words of these, with parts
+  int64_t panel_;  // elements of the outputs of kTileCols queries
   Kernel kernel_;
   SoftmaxStep<Kernel> softmax_;
-  Carver carver_;
+  BumpAllocator allocator_;
   AttentionForwardPairs buf_;
   const AttentionForwardPlace here_;
   const ForwardColumns<kTileCols> columns_;
   int64_t task_;
-  AttentionForwardAhead ahead_;
+  AttentionForwardPrefetcher ahead_;
   int64_t offsets_[kQueryColumns];
-  // If careful_, numbers that are not finite are left out of the packed v, and added by themselves;
-  // marks_ has its rows with such, if cleaned_.
-  bool careful_ = false, cleaned_ = false;
+  // separates_nonfinite_: numbers that are not finite are left out of the packed v and added apart.
+  // cleaned_: the packed block of v had such numbers, in the rows that marks_ marks.
+  bool separates_nonfinite_ = false, cleaned_ = false;
   uint8_t marks_[kKeyBlock];
 };
 

@@ -1,4 +1,4 @@
-// Parts of attention on pairs of bf16: the register kernel, 2^x, and ways out of its panels.
+// Parts of attention on pairs of bf16: the register kernel, 2^x, and stores of its results.
 // Not for other machines; see pairs.h.
 #pragma once
 
@@ -16,20 +16,22 @@ inline constexpr int kTileRows = 12, kTileCols = 32;
 inline constexpr int64_t kKeyPairs = kKeyBlock / 2;
 inline constexpr float kLog2E = 1.44269504f;
 
-/// Addend of a tile's sums: nothing, the content of `out`, or that content times a factor a column.
+/// Addend of a tile's sums: nothing, the content of `out`, or that content times a factor for each
+/// column.
 enum class Onto { kNothing, kOut, kScaledOut };
 
+/// Arguments of a kernel that multiplies packed rows of a by a panel b into a tile of out.
 struct TileArgs {
-  int64_t pairs;
+  int64_t pairs;          // depth, in pairs of k
   const uint32_t *a, *b;  // word (row, pair) of a is at row * kRowStep + pair * kPairStep
   float* out;
   ptrdiff_t out_stride;
-  const float* factors;
+  const float* factors;   // of columns, for Onto::kScaledOut
   const int8_t *a_marks, *b_marks;  // null if packing makes no marks
 };
 
-/// out[r][0, 32) = sum over pairs of a[r] * b, plus what it is added to: one accumulator an
-/// element, from zero, in order.
+/// out[r][c] = sum over pairs of a[r] * b[c], plus the addend, for R rows and 32 columns: one
+/// accumulator for each element, from zero, pairs in order.
 template <int64_t kRowStep, int64_t kPairStep, Onto kOnto, int R>
 STOW_BF16 void tile(const TileArgs& args) {
   __m512 acc[R][2];
@@ -77,22 +79,24 @@ template <int64_t kRowStep, int64_t kPairStep, Onto kOnto>
 inline constexpr auto kTiles =
     tile_table<kRowStep, kPairStep, kOnto>(std::make_integer_sequence<int, kTileRows>());
 
-// Attention is written over a class `Kernel`, which has these members:
-//   kUnits          panels are filled up with zeros to multiples of it
-//   Element         the type of the tensors' elements
-//   pack_left, pack_right   as PairPacking: pack panels of kUnits.rows and kTileCols, with marks of
-//                   the rows if these are made
-//   multiply<Onto>  multiplies such panels; may write whole panels of rows
-//   multiply_rows   multiplies rows put by put_row onto `out`; writes no row but those (row_offset
-//                   leads to their later keys)
-//   split           makes Parts of numbers, for put_pair and put_row
-//   put_pair, clear_pairs   write where the right operand's pairs are
-//   put_row         writes where the rows of multiply_rows are
-//   kBeside         multiply takes work to run beside the product, a little of it at each call
+// The loops of attention are templates over a class `Kernel` with these members:
+//   kUnits          AttentionUnits: zeros fill up panels to multiples of them
+//   Element         type of the tensors' elements
+//   pack_left, pack_right   as in PairPacking: pack panels of kUnits.rows rows, or of kTileCols
+//                   columns; they also write the marks of the rows if kUnits.parts > 1
+//   multiply<Onto>  multiplies two packed panels; may also write the padding rows of `out`
+//   multiply_rows   multiplies rows that put_row wrote by a packed panel and adds the result to
+//                   `out`; writes only the given rows
+//   split           splits a vector of numbers into Parts, the arguments of put_pair and put_row
+//   put_pair        writes a pair of rows of a packed right operand
+//   clear_pairs     sets pairs of a packed right operand to zeros
+//   put_row         writes 32 keys of a row for multiply_rows
+//   row_offset      words from a row's first key to another key, a multiple of 32
+//   kInterleaves    multiply takes a function that it calls during the product, to do other work
 
-/// 2^t within 2 ulp, for t at most 127: 0 below -125.5, as what is scaled to less is some hundred
-/// cycles late on Intel's; NaN stays NaN, 2^0 is 1. The polynomial is the one of least relative error
-/// on [-1/2, 1/2] among those with 1 at 0: 9.2e-8.
+/// Returns 2^t within 2 ulp, for t at most 127; NaN stays NaN and 2^0 is 1. Returns 0 below -125.5:
+/// results that underflow would take some hundred cycles on Intel's processors. The polynomial has
+/// the least relative error on [-1/2, 1/2], 9.2e-8, of all that are 1 at 0.
 STOW_BF16 inline __m512 exp2_of(__m512 t) {
   const __m512 least = _mm512_set1_ps(-125.5f);
   const __mmask16 some = _mm512_cmp_ps_mask(t, least, _CMP_NLT_UQ);
@@ -108,23 +112,24 @@ STOW_BF16 inline __m512 exp2_of(__m512 t) {
   return _mm512_maskz_scalef_ps(some, p, n);
 }
 
-/// Word i of the low halves, then word i of the high ones, for each i.
+/// Interleaves the first 16 and the last 16 elements of a vector: word i of the result has element
+/// i in its low half and element 16 + i in its high half.
 STOW_BF16 inline __m512i woven(__m512i halves) {
   const __m512i lane = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
   const __m512i high = _mm512_slli_epi32(_mm512_add_epi32(lane, _mm512_set1_epi32(16)), 16);
   return _mm512_permutexvar_epi16(_mm512_or_si512(lane, high), halves);
 }
 
-/// A word a lane: `first` rounded in its high half, `second` in its low one. Subnormal numbers
-/// become zeros, as the products would take them.
+/// Returns words with `first`, rounded to bf16, in the high half and `second` in the low half.
+/// Subnormal numbers become zeros, as they do in the products.
 STOW_BF16 inline __m512i pair_of(__m512 first, __m512 second) {
   return woven((__m512i)_mm512_cvtne2ps_pbh(first, second));
 }
 
-/// Operations on panels of pairs that do not split numbers.
+/// The members of a Kernel for bf16, whose numbers need not be split.
 struct PairWords {
   using Element = Bf16;
-  static constexpr bool kBeside = false;
+  static constexpr bool kInterleaves = false;
   using Parts = __m512;
   static STOW_BF16 __m512 split(__m512 x) { return x; }
   static STOW_BF16 void put_pair(uint32_t* panel, int64_t pair, int half, const __m512& first,
@@ -143,7 +148,7 @@ struct PairWords {
   /// Words from a row's first key to another, a multiple of 32.
   static constexpr int64_t row_offset(int64_t key) { return key / 2; }
 };
-/// `Packing` as PairPacking, for it.
+/// Adds pack_left() and pack_right() by a class `Packing` such as PairPacking.
 template <class Packing>
 struct PackedPairs : PairWords {
   static void pack_left(const Bf16* src, const int64_t* rows, int64_t n, const int64_t* ks,
@@ -156,10 +161,10 @@ struct PackedPairs : PairWords {
   }
 };
 
-// Numbers as a vector of `Out` holds them, `x` or rounded pairs of them; and its first n elements,
-// written.
+// Vectors of f32 whose numbers fill one vector of `Out`.
 template <typename Out>
-inline constexpr int64_t kInVector = std::is_same_v<Out, Bf16> ? 2 : 1;  // x
+inline constexpr int64_t kInVector = std::is_same_v<Out, Bf16> ? 2 : 1;
+// Returns the numbers as a vector of `Out`, rounded. write() writes the first n elements of one.
 template <typename Out>
 STOW_BF16 inline __m512i stored(const __m512 (&x)[kInVector<Out>]) {
   if constexpr (std::is_same_v<Out, Bf16>)
@@ -199,7 +204,7 @@ STOW_BF16 void store_columns(const float* panel, const float* factors, int64_t w
         v[i] = stored<Out>(x);
         if constexpr (kIn > 1) v[i] = woven(v[i]);
       }
-      turn(v);
+      transpose_16x16(v);
       for (int64_t i = 0; i < std::min(kLanes, w - c); ++i)
         write(to + offsets[c + i] + d, dims - d, v[i]);
     }

@@ -13,13 +13,13 @@ void check(const AttentionSpec& s) {
 }
 
 // Room for the finite numbers of some rows.
-void* take_rows(const AttentionSpec& s, int64_t rows, Carver& from) {
+void* take_rows(const AttentionSpec& s, int64_t rows, BumpAllocator& from) {
   return s.intervals ? from.take<char>(rows * s.head_dim * dtype_bytes(s.dtype)) : nullptr;
 }
 
 template <typename Buffers, typename Plan, typename... Units>
 int64_t measured(const AttentionSpec& s, const Plan& p, const Units&... units) {
-  Carver measure(nullptr);
+  BumpAllocator measure(nullptr);
   Buffers(s, p, units..., measure);
   return measure.used();
 }
@@ -58,7 +58,8 @@ AttentionForwardPlan plan_attention_forward(const AttentionSpec& s, int threads)
 }
 
 AttentionForwardBuffers::AttentionForwardBuffers(const AttentionSpec& s,
-                                                 const AttentionForwardPlan& p, Carver& from) {
+                                                 const AttentionForwardPlan& p,
+                                                 BumpAllocator& from) {
   static_assert(kFewColumns <= kPanelCols && kKeyBlock % kFewLanes == 0);
   const int64_t keys = std::min(kKeyBlock, s.kv_len);
   const int64_t dims_up = p.few() ? round_up_to(s.head_dim, kFewLanes) : s.head_dim;
@@ -75,23 +76,23 @@ AttentionForwardBuffers::AttentionForwardBuffers(const AttentionSpec& s,
 }
 
 AttentionForwardPairs::AttentionForwardPairs(const AttentionSpec& s, const AttentionForwardPlan& p,
-                                             const AttentionUnits& units, Carver& from) {
+                                             const AttentionUnits& units, BumpAllocator& from) {
   static_assert(kKeyBlock % kTileUnits.rows == 0 && kKeyBlock % (2 * kTileUnits.pairs) == 0);
   const int64_t keys = std::min(kKeyBlock, s.kv_len), dim_pairs = units.pairs_of(s.head_dim);
   const int64_t dim_rows = units.rows_of(s.head_dim);
   q = from.take<uint32_t>(p.task_columns * dim_pairs * units.parts);
   k = from.take<uint32_t>(units.rows_of(keys) * dim_pairs * units.parts);
   v = from.take<uint32_t>(units.pairs_of(keys) * dim_rows * units.parts);
-  const int64_t turns = units.turns();
-  this->p = from.take<uint32_t>(turns * kKeyBlock / 2 * kPanelCols * units.parts);
+  const int64_t n_buffers = units.n_buffers();
+  this->p = from.take<uint32_t>(n_buffers * kKeyBlock / 2 * kPanelCols * units.parts);
   q_marks = from.take<int8_t>(units.marks_of(p.task_columns));
   k_marks = from.take<int8_t>(units.marks_of(units.rows_of(keys)));
   v_marks = from.take<int8_t>(units.marks_of(dim_rows));
   o = from.take<float>(p.task_columns * dim_rows);
-  scores = from.take<float>(turns * kKeyBlock * kPanelCols);
+  scores = from.take<float>(n_buffers * kKeyBlock * kPanelCols);
   max = from.take<float>(p.task_columns);
   sum = from.take<float>(p.task_columns);
-  factors = from.take<float>(turns * kPanelCols);
+  factors = from.take<float>(n_buffers * kPanelCols);
   dims = from.take<int64_t>(s.head_dim);
   finite = take_rows(s, keys, from);
 }
@@ -122,25 +123,26 @@ AttentionBackwardPlan plan_attention_backward(const AttentionSpec& s, int thread
 }
 
 AttentionBackwardBuffers::AttentionBackwardBuffers(const AttentionSpec& s,
-                                                   const AttentionBackwardPlan& p, Carver& from) {
+                                                   const AttentionBackwardPlan& p,
+                                                   BumpAllocator& from) {
   const int64_t keys = std::min(kKeyBlock, s.kv_len), lanes = round_up_to(keys, kPanelCols);
   const int64_t rows = round_up_to(std::min(kQueryBlock, s.q_len), kPanelRows);
   const int64_t dim_rows = round_up_to(s.head_dim, kPanelRows);
   const int64_t dim_cols = round_up_to(s.head_dim, kPanelCols);
-  lanes_size = sums_size = lanes * s.head_dim;
-  deep_size = keys * dim_cols;
-  k_lanes = from.take<float>(p.key_run * lanes_size);
-  v_lanes = from.take<float>(p.key_run * lanes_size);
-  k_deep = from.take<float>(p.key_run * deep_size);
+  transposed_size = sums_size = lanes * s.head_dim;
+  rows_size = keys * dim_cols;
+  k_transposed = from.take<float>(p.key_run * transposed_size);
+  v_transposed = from.take<float>(p.key_run * transposed_size);
+  k_rows = from.take<float>(p.key_run * rows_size);
   dk = from.take<float>(p.key_run * sums_size);
   dv = from.take<float>(p.key_run * sums_size);
   q_rows = from.take<float>(rows * s.head_dim);
   do_rows = from.take<float>(rows * s.head_dim);
-  q_deep = from.take<float>(rows * dim_rows);
-  do_deep = from.take<float>(rows * dim_rows);
+  q_transposed = from.take<float>(rows * dim_rows);
+  do_transposed = from.take<float>(rows * dim_rows);
   this->p = from.take<float>(rows * kPanelCols);
   ds = from.take<float>(rows * kPanelCols);
-  ds_turned = from.take<float>(rows * keys);
+  ds_rows = from.take<float>(rows * keys);
   dq = from.take<float>((p.fused ? p.group * s.q_len : rows) * dim_cols);
   dims = from.take<int64_t>(s.head_dim);
   finite = take_rows(s, std::max(keys, rows), from);
@@ -148,40 +150,40 @@ AttentionBackwardBuffers::AttentionBackwardBuffers(const AttentionSpec& s,
 
 AttentionBackwardPairs::AttentionBackwardPairs(const AttentionSpec& s,
                                                const AttentionBackwardPlan& p,
-                                               const AttentionUnits& units, Carver& from) {
+                                               const AttentionUnits& units, BumpAllocator& from) {
   static_assert(kPairUnits.rows % 2 == 0 && kQueryBlock % kPairUnits.rows == 0 &&
                 kQueryBlock % kTileUnits.rows == 0 && kQueryBlock % (2 * kTileUnits.pairs) == 0);
   const int64_t keys = std::min(kKeyBlock, s.kv_len), lanes = round_up_to(keys, kPanelCols);
   const int64_t rows = units.rows_of(std::min(kQueryBlock, s.q_len));
   const int64_t dim_rows = units.rows_of(s.head_dim), dim_pairs = units.pairs_of(s.head_dim);
   const int64_t dim_cols = round_up_to(s.head_dim, kPanelCols);
-  lanes_size = lanes * dim_pairs * units.parts;
-  deep_size = units.pairs_of(keys) * dim_cols * units.parts;
+  transposed_size = lanes * dim_pairs * units.parts;
+  rows_size = units.pairs_of(keys) * dim_cols * units.parts;
   sums_size = lanes * dim_rows;
-  k_lanes = from.take<uint32_t>(p.key_run * lanes_size);
-  v_lanes = from.take<uint32_t>(p.key_run * lanes_size);
-  k_deep = from.take<uint32_t>(p.key_run * deep_size);
+  k_transposed = from.take<uint32_t>(p.key_run * transposed_size);
+  v_transposed = from.take<uint32_t>(p.key_run * transposed_size);
+  k_rows = from.take<uint32_t>(p.key_run * rows_size);
   dk = from.take<float>(p.key_run * sums_size);
   dv = from.take<float>(p.key_run * sums_size);
   q_rows = from.take<uint32_t>(rows * dim_pairs * units.parts);
   do_rows = from.take<uint32_t>(rows * dim_pairs * units.parts);
-  q_deep = from.take<uint32_t>(rows / 2 * dim_rows * units.parts);
-  do_deep = from.take<uint32_t>(rows / 2 * dim_rows * units.parts);
-  const int64_t turns = units.turns();
+  q_transposed = from.take<uint32_t>(rows / 2 * dim_rows * units.parts);
+  do_transposed = from.take<uint32_t>(rows / 2 * dim_rows * units.parts);
+  const int64_t n_buffers = units.n_buffers();
   panel_size = rows / 2 * kPanelCols * units.parts;
-  this->p = from.take<uint32_t>(turns * panel_size);
-  ds = from.take<uint32_t>(turns * panel_size);
+  this->p = from.take<uint32_t>(n_buffers * panel_size);
+  ds = from.take<uint32_t>(n_buffers * panel_size);
   ds_rows = from.take<uint32_t>(rows * (kKeyBlock / 2) * units.parts);
-  lanes_marks = units.marks_of(lanes), deep_marks = units.marks_of(dim_cols);
-  k_lanes_marks = from.take<int8_t>(p.key_run * lanes_marks);
-  v_lanes_marks = from.take<int8_t>(p.key_run * lanes_marks);
-  k_deep_marks = from.take<int8_t>(p.key_run * deep_marks);
+  n_transposed_marks = units.marks_of(lanes), n_rows_marks = units.marks_of(dim_cols);
+  k_transposed_marks = from.take<int8_t>(p.key_run * n_transposed_marks);
+  v_transposed_marks = from.take<int8_t>(p.key_run * n_transposed_marks);
+  k_rows_marks = from.take<int8_t>(p.key_run * n_rows_marks);
   q_rows_marks = from.take<int8_t>(units.marks_of(rows));
   do_rows_marks = from.take<int8_t>(units.marks_of(rows));
-  q_deep_marks = from.take<int8_t>(units.marks_of(dim_rows));
-  do_deep_marks = from.take<int8_t>(units.marks_of(dim_rows));
-  scores = from.take<float>(turns * units.rows * kPanelCols);
-  dp = from.take<float>(turns * units.rows * kPanelCols);
+  q_transposed_marks = from.take<int8_t>(units.marks_of(dim_rows));
+  do_transposed_marks = from.take<int8_t>(units.marks_of(dim_rows));
+  scores = from.take<float>(n_buffers * units.rows * kPanelCols);
+  dp = from.take<float>(n_buffers * units.rows * kPanelCols);
   lse = from.take<float>(rows);
   dq = from.take<float>((p.fused ? p.group * s.q_len : rows) * dim_cols);
   dims = from.take<int64_t>(s.head_dim);

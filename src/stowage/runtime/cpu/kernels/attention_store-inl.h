@@ -1,5 +1,5 @@
-// Ways out of attention's panels: sums in f32 into tensors of any dtype and strides.
-// Not arithmetic but for one factor.
+// Stores of attention's panels of f32 into tensors of any dtype and strides.
+// Not arithmetic, except for one factor.
 #if defined(STOW_KERNELS_ATTENTION_STORE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef STOW_KERNELS_ATTENTION_STORE_INL_H_
 #undef STOW_KERNELS_ATTENTION_STORE_INL_H_
@@ -17,7 +17,7 @@ HWY_BEFORE_NAMESPACE();
 namespace stow::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// dst[offsets[c] + d * d_stride] = panel[d * W + c] for c < w, d < dims.
+// dst[offsets[c] + d * d_stride] = panel[d * W + c], rounded, for c < w and d < dims.
 template <int W, typename S>
 HWY_NOINLINE void store_columns(const float* panel, int64_t w, int64_t dims, S* dst,
                                 const int64_t* offsets, int64_t d_stride) {
@@ -33,7 +33,7 @@ HWY_NOINLINE void store_columns(const float* panel, int64_t w, int64_t dims, S* 
       const float* from = panel + d * W + c;
       auto v0 = hn::LoadU(d4, from), v1 = hn::LoadU(d4, from + W);
       auto v2 = hn::LoadU(d4, from + 2 * W), v3 = hn::LoadU(d4, from + 3 * W);
-      turn_4x4(d4, v0, v1, v2, v3);
+      transpose_4x4(d4, v0, v1, v2, v3);
       store_narrow(v0, d4, to[0] + d);
       store_narrow(v1, d4, to[1] + d);
       store_narrow(v2, d4, to[2] + d);
@@ -57,7 +57,7 @@ void store_columns(DType t, const float* panel, int64_t w, int64_t dims, void* b
   store_columns<W>(panel, w, dims, static_cast<float*>(base) + offset, offsets, d_stride);
 }
 
-// dst[d * d_stride] = factor * row[d].
+// dst[d * d_stride] = factor * row[d], rounded, for d < dims.
 template <typename S>
 void store_row(const float* row, int64_t dims, float factor, S* dst, int64_t d_stride) {
   for (int64_t d = 0; d < dims; ++d) narrow(row[d] * factor, dst[d * d_stride]);

@@ -27,15 +27,15 @@ class TriplePanels : public triples::PanelPacking {
  public:
   static constexpr AttentionUnits kUnits = kTripleUnits;
   using Element = float;
-  static constexpr bool kBeside = true;
+  static constexpr bool kInterleaves = true;
 
-  template <Onto kOnto, typename Beside>
-  STOW_AMX static void multiply(int64_t rows, const TileArgs& args, const Beside& beside) {
+  template <Onto kOnto, typename Interleave>
+  STOW_AMX static void multiply(int64_t rows, const TileArgs& args, const Interleave& interleave) {
     if constexpr (kOnto == Onto::kNothing) {
-      product(args, args.out, beside);
+      product(args, args.out, interleave);
     } else {
       alignas(64) float piece[kSide * kSide];
-      product(args, piece, beside);
+      product(args, piece, interleave);
       if constexpr (kOnto == Onto::kScaledOut)
         add<true>(rows, args, piece);
       else
@@ -51,7 +51,7 @@ class TriplePanels : public triples::PanelPacking {
   };
   static STOW_BF16 Parts split(__m512 x) {
     Parts parts;
-    triples::split<false>(x, triples::Care{}, parts.of);
+    triples::split<false>(x, triples::MarkScaling{}, parts.of);
     return parts;
   }
   static STOW_BF16 void put_pair(uint32_t* panel, int64_t pair, int half, const Parts& first,
@@ -80,11 +80,11 @@ class TriplePanels : public triples::PanelPacking {
     return panel + pair / kTile * kStepWords + pair % kTile * kTile;
   }
 
-  template <typename Beside>
-  STOW_AMX static void product(const TileArgs& args, float* piece, const Beside& beside) {
+  template <typename Interleave>
+  STOW_AMX static void product(const TileArgs& args, float* piece, const Interleave& interleave) {
     static constexpr Mark kNone[kSide] = {};
     const int64_t steps = args.pairs / kTile;
-    triples::multiply<false>(steps, args.a, args.b, piece, beside);
+    triples::multiply<false>(steps, args.a, args.b, piece, interleave);
     triples::undo_marks(steps, args.a, args.b, args.a_marks ? args.a_marks : kNone,
                         args.b_marks ? args.b_marks : kNone, piece);
   }

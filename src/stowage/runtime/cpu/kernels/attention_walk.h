@@ -6,16 +6,16 @@
 #include <algorithm>
 #include <limits>
 
-#include "stowage/runtime/cpu/kernels/attention_ahead.h"
 #include "stowage/runtime/cpu/kernels/attention_finite.h"
+#include "stowage/runtime/cpu/kernels/attention_prefetch.h"
 
 namespace stow::cpu {
 
 /// `Task` packs the current block of keys (pack_keys) and of queries (pack_queries), computes delta
-/// of the queries (make_delta), adds what the pair of blocks gives to the sums (meet), and writes
-/// the sums (write_keys, write_dq). dk and dv are summed over (head of the group, block of
-/// queries), dq over blocks of keys; the order is the same for every AttentionPart. Packed keys lie
-/// in panels of kWidth. "Seen": a query sees a key if the causal rule or the intervals allow it.
+/// of the queries (make_delta), adds the share of this pair of blocks to the sums (add_block_pair),
+/// and writes the sums (write_keys, write_dq). dk and dv are summed over (head of the group, block
+/// of queries), dq over blocks of keys; the order is the same for every AttentionPart. Packed keys
+/// lie in panels of kWidth. A query sees a key if the mask (causal or intervals) allows it.
 template <class Task, class Buffers, int64_t kWidth>
 class BackwardWalk {
  public:
@@ -30,13 +30,13 @@ class BackwardWalk {
       // Hidden pairs count as a probability of 0. If 0 met a number that is not finite, run again
       // with those numbers left out.
       if (one.is_finite_ || !args.spec.intervals) return;
-      one.careful_ = true;
+      one.separates_nonfinite_ = true;
       work(one);
     };
     switch (part) {
       case AttentionPart::kAll:
         return run(task, [&](Task& t) { t.all(next); });
-      case AttentionPart::kKeys:  // the first keys, which most queries see, come last and so first
+      case AttentionPart::kKeys:  // reversed: the first keys take longest, the last tasks run first
         return run(task / plan.key_blocks, [&](Task& t) {
           t.keys(plan.key_blocks - 1 - task % plan.key_blocks, 1, nullptr);
         });
@@ -51,10 +51,10 @@ class BackwardWalk {
 
  protected:
   BackwardWalk(const AttentionBackwardArgs& args, void* workspace, int64_t head)
-      : a_(args), s_(args.spec), dims_(args.spec.head_dim), carver_(workspace),
-        buf_(args.spec, args.plan, carver_), batch_(head / args.spec.kv_heads),
+      : a_(args), s_(args.spec), dims_(args.spec.head_dim), allocator_(workspace),
+        buf_(args.spec, args.plan, allocator_), batch_(head / args.spec.kv_heads),
         kv_head_(head % args.spec.kv_heads), dq_stride_(round_up_to(dims_, kPanelCols)),
-        ahead_(AttentionAhead::kStepsALine) {}
+        ahead_(AttentionPrefetcher::kStepsALine) {}
 
   void dim_offsets(int64_t stride) {
     for (int64_t d = 0; d < dims_; ++d) buf_.dims[d] = d * stride;
@@ -87,11 +87,12 @@ class BackwardWalk {
             std::min(keys.last - first_key_, n_keys_)};
   }
 
-  // Rows of k, q or d_out for the products. If careful_, a copy with zeros instead of numbers that
-  // are not finite; `marks` gets the rows that had some, `cleaned` whether there were any, and
-  // add_infinite() adds their effect.
+  // Returns the source of rows of k, q or d_out for the products: `from` or, if
+  // separates_nonfinite_, a copy with zeros instead of numbers that are not finite. `marks` then
+  // marks the rows that have such numbers, `cleaned` is true if there are any, and add_infinite()
+  // adds their effect.
   RowSource finite(const RowSource& from, int64_t* rows, int64_t n, uint8_t* marks, bool& cleaned) {
-    if (!careful_) return from;
+    if (!separates_nonfinite_) return from;
     const RowSource source = finite_rows(s_.dtype, from, rows, n, dims_, buf_.finite, marks);
     cleaned = source.cleaned;
     return source;
@@ -106,19 +107,21 @@ class BackwardWalk {
   const AttentionBackwardArgs& a_;
   const AttentionSpec& s_;
   int64_t dims_;
-  Carver carver_;
+  BumpAllocator allocator_;
   Buffers buf_;
   int64_t batch_, kv_head_, dq_stride_, q_head_ = 0;
   // The current block of keys and its packed forms; the current block of queries.
-  decltype(Buffers::k_lanes) k_lanes_ = nullptr, v_lanes_ = nullptr, k_deep_ = nullptr;
+  decltype(Buffers::k_transposed) k_transposed_ = nullptr, v_transposed_ = nullptr,
+                                  k_rows_ = nullptr;
   float *dk_ = nullptr, *dv_ = nullptr;
-  int64_t place_ = 0, first_key_ = 0, n_keys_ = 0, first_row_ = 0, n_rows_ = 0;
+  int64_t packed_index_ = 0, first_key_ = 0, n_keys_ = 0, first_row_ = 0, n_rows_ = 0;
   KeyRange row_keys_[kQueryBlock];  // keys that each query of the block sees
   // Rows in which finite() replaced numbers.
   uint8_t key_marks_[kKeyRun][kKeyBlock], q_marks_[kQueryBlock], do_marks_[kQueryBlock];
   bool keys_cleaned_[kKeyRun] = {}, q_cleaned_ = false, do_cleaned_ = false;
-  bool careful_ = false;  // true: numbers that are not finite are kept out of the products
-  AttentionAhead ahead_;
+  // True if numbers that are not finite are left out of the products and added separately.
+  bool separates_nonfinite_ = false;
+  AttentionPrefetcher ahead_;
 
  private:
   bool is_finite_ = true;  // true while all sums are finite
@@ -133,7 +136,7 @@ class BackwardWalk {
       if (!ends && b + 2 * run >= a_.plan.key_blocks) fetch_end(b, next_head), ends = true;
       keys(b, std::min(run, a_.plan.key_blocks - b), buf_.dq);
     }
-    look_at(buf_.dq, rows * dq_stride_);
+    check_finite(buf_.dq, rows * dq_stride_);
     for (int64_t g = 0; g < a_.plan.group; ++g) {
       q_head_ = kv_head_ * a_.plan.group + g;
       self().write_dq(buf_.dq + g * s_.q_len * dq_stride_, 0, s_.q_len);
@@ -147,7 +150,7 @@ class BackwardWalk {
     bool seen = false;
     for (int64_t b = 0; b < a_.plan.query_blocks; ++b) seen |= span(b).overlaps(first, last);
     for (int64_t i = 0; i < blocks; ++i) {
-      turn_to(block + i, i);
+      select_keys(block + i, i);
       if (seen || !s_.intervals) self().pack_keys(dq != nullptr);
       std::fill_n(dk_, buf_.sums_size, 0.0f);
       std::fill_n(dv_, buf_.sums_size, 0.0f);
@@ -156,38 +159,39 @@ class BackwardWalk {
       for (int64_t b = 0; b < a_.plan.query_blocks; ++b) {
         const KeyRange keys = span(b);
         if (!keys.overlaps(first, last)) continue;
-        turn_to_queries(g, b);
-        if (dq && first <= keys.first) self().make_delta();  // the first that the queries meet
+        select_queries(g, b);
+        if (dq && first <= keys.first) self().make_delta();  // these are the queries' first keys
         self().pack_queries(true);
         fetch_after(g, b, block, blocks, dq != nullptr);
         for (int64_t i = 0; i < blocks; ++i) {
-          turn_to(block + i, i);
+          select_keys(block + i, i);
           if (keys.overlaps(first_key_, first_key_ + kKeyBlock))
-            meet(true, dq ? dq + (g * s_.q_len + first_row_) * dq_stride_ : nullptr);
+            add_block_pair(true, dq ? dq + (g * s_.q_len + first_row_) * dq_stride_ : nullptr);
         }
       }
     for (int64_t i = 0; i < blocks; ++i) {
-      turn_to(block + i, i);
-      look_at(dk_, buf_.sums_size);
-      look_at(dv_, buf_.sums_size);
+      select_keys(block + i, i);
+      check_finite(dk_, buf_.sums_size);
+      check_finite(dv_, buf_.sums_size);
       self().write_keys(dk_, s_.scale, a_.dk, s_.dk);
       self().write_keys(dv_, 1.0f, a_.dv, s_.dv);
     }
   }
 
+  // Computes dq of a block of queries of head g of the group.
   void queries(int64_t g, int64_t block) {
-    turn_to_queries(g, block);
+    select_queries(g, block);
     self().pack_queries(false);
     std::fill_n(buf_.dq, n_rows_ * dq_stride_, 0.0f);
     const KeyRange keys = span(block);
     for (int64_t b = keys.first / kKeyBlock; b * kKeyBlock < keys.last; ++b) {
-      turn_to(b, 0);
+      select_keys(b, 0);
       self().pack_keys(true);
       ahead_.near.clear();
       if ((b + 1) * kKeyBlock < keys.last) fetch_keys(ahead_.near, batch_, kv_head_, b + 1, 1);
-      meet(false, buf_.dq);
+      add_block_pair(false, buf_.dq);
     }
-    look_at(buf_.dq, n_rows_ * dq_stride_);
+    check_finite(buf_.dq, n_rows_ * dq_stride_);
     self().write_dq(buf_.dq, first_row_, n_rows_);
   }
 
@@ -197,13 +201,13 @@ class BackwardWalk {
     return {0, visible_keys(s_, std::min((block + 1) * kQueryBlock, s_.q_len) - 1)};
   }
 
-  void meet(bool for_keys, float* dq) {
-    self().meet(for_keys, dq);
-    if (careful_) add_infinite(for_keys, dq);
+  void add_block_pair(bool for_keys, float* dq) {
+    self().add_block_pair(for_keys, dq);
+    if (separates_nonfinite_) add_infinite(for_keys, dq);
   }
 
-  void look_at(const float* sums, int64_t n) {
-    if (s_.intervals && !careful_) is_finite_ &= all_finite(sums, n);
+  void check_finite(const float* sums, int64_t n) {
+    if (s_.intervals && !separates_nonfinite_) is_finite_ &= all_finite(sums, n);
   }
 
   // Adds the effect of numbers that finite() replaced, for pairs in which the query sees the key.
@@ -213,8 +217,8 @@ class BackwardWalk {
     const auto sees = [&](int64_t i, int64_t j) {
       return row_keys_[i].overlaps(first_key_ + j, first_key_ + j + 1);
     };
-    for (int64_t j = 0; dq && keys_cleaned_[place_] && j < n_keys_; ++j) {
-      if (!key_marks_[place_][j]) continue;
+    for (int64_t j = 0; dq && keys_cleaned_[packed_index_] && j < n_keys_; ++j) {
+      if (!key_marks_[packed_index_][j]) continue;
       each_infinite(s_.dtype, keys_source(), (first_key_ + j) * s_.k[1], dims_,
                     [&](int64_t d, float) {
                       for (int64_t i = 0; i < n_rows_; ++i)
@@ -230,27 +234,29 @@ class BackwardWalk {
         each_infinite(s_.dtype, query_source(data, stride), (first_row_ + i) * stride[1], dims_,
                       [&](int64_t d, float x) {
                         for (int64_t j = 0; j < n_keys_; ++j)
-                          if (sees(i, j)) add(j / kWidth * kWidth * width + d * kWidth + j % kWidth, x);
+                          if (sees(i, j))
+                            add(j / kWidth * kWidth * width + d * kWidth + j % kWidth, x);
                       });
       }
     };
     if (q_cleaned_) to_keys(a_.q, s_.q, q_marks_, [&](int64_t at, float) { dk_[at] = kNaN; });
-    if (do_cleaned_) to_keys(a_.d_out, s_.d_out, do_marks_, [&](int64_t at, float x) { dv_[at] += x; });
+    if (do_cleaned_)
+      to_keys(a_.d_out, s_.d_out, do_marks_, [&](int64_t at, float x) { dv_[at] += x; });
   }
 
-  // Makes this block of keys the current one. `place` is its index among the packed blocks.
-  void turn_to(int64_t block, int64_t place) {
-    place_ = place;
+  // Makes this block of keys the current one. `packed_index` is its index among the packed blocks.
+  void select_keys(int64_t block, int64_t packed_index) {
+    packed_index_ = packed_index;
     first_key_ = block * kKeyBlock;
     n_keys_ = std::min(kKeyBlock, s_.kv_len - first_key_);
-    k_lanes_ = buf_.k_lanes + place * buf_.lanes_size;
-    v_lanes_ = buf_.v_lanes + place * buf_.lanes_size;
-    k_deep_ = buf_.k_deep + place * buf_.deep_size;
-    dk_ = buf_.dk + place * buf_.sums_size;
-    dv_ = buf_.dv + place * buf_.sums_size;
+    k_transposed_ = buf_.k_transposed + packed_index * buf_.transposed_size;
+    v_transposed_ = buf_.v_transposed + packed_index * buf_.transposed_size;
+    k_rows_ = buf_.k_rows + packed_index * buf_.rows_size;
+    dk_ = buf_.dk + packed_index * buf_.sums_size;
+    dv_ = buf_.dv + packed_index * buf_.sums_size;
   }
 
-  void turn_to_queries(int64_t g, int64_t block) {
+  void select_queries(int64_t g, int64_t block) {
     q_head_ = kv_head_ * a_.plan.group + g;
     first_row_ = block * kQueryBlock;
     n_rows_ = std::min(kQueryBlock, s_.q_len - first_row_);
@@ -270,8 +276,9 @@ class BackwardWalk {
     add_rows(queue, s_, a_.q, s_.q, batch, first, n, q_head);
   }
 
-  // Queues prefetches while block b of the queries of head g meets these blocks of keys: for the
-  // queries that come next, or, if this task does all of a head (`all`), for the next keys.
+  // Queues prefetches for the time of the products of block b of the queries of head g with these
+  // blocks of keys: of the next queries or, if the task computes a whole head (`all`), the next
+  // keys.
   void fetch_after(int64_t g, int64_t b, int64_t block, int64_t blocks, bool all) {
     ahead_.near.clear();
     const int64_t head = kv_head_ * a_.plan.group;
@@ -279,15 +286,15 @@ class BackwardWalk {
     if (b + 1 < a_.plan.query_blocks)
       return fetch_queries(ahead_.near, batch_, head + g, b + 1, with_delta);
     if (g + 1 < a_.plan.group)
-      return fetch_queries(ahead_.near, batch_, head + g + 1, first_to_see(block), with_delta);
+      return fetch_queries(ahead_.near, batch_, head + g + 1, first_query_block(block), with_delta);
     const int64_t next = block + blocks;
     if (!all || next >= a_.plan.key_blocks) return;
     fetch_keys(ahead_.near, batch_, kv_head_, next, a_.plan.key_run);
-    fetch_queries(ahead_.near, batch_, head, first_to_see(next), false);
+    fetch_queries(ahead_.near, batch_, head, first_query_block(next), false);
   }
 
-  // The first block of queries that see some of a block of keys.
-  int64_t first_to_see(int64_t block) const {
+  // Returns the first block of queries that see a key of a block of keys, without intervals.
+  int64_t first_query_block(int64_t block) const {
     const int64_t unseen = s_.causal ? std::max<int64_t>(block * kKeyBlock - s_.offset, 0) : 0;
     return unseen / kQueryBlock;
   }

@@ -165,7 +165,7 @@ class ConvThread {
     HWY_ALIGN float tile[kRows * kConvCols];
     args.out = tile;
     run(args);
-    if (step == 1) return put_turned(tile, to, rows, cols);
+    if (step == 1) return put_transposed(tile, to, rows, cols);
     int64_t row_at[kRows], col_at[kConvCols];
     for (int64_t r = 0; r < rows; ++r) row_at[r] = r * step;
     for (int64_t f = 0; f < cols; ++f) col_at[f] = f * c_.y_feature;
@@ -173,7 +173,7 @@ class ConvThread {
   }
 
   // A tile whose windows are adjacent in y: a feature at a time, as features may be pages apart.
-  void put_turned(const float* tile, int64_t to, int64_t rows, int64_t cols) {
+  void put_transposed(const float* tile, int64_t to, int64_t rows, int64_t cols) {
     const auto into = [&](auto* y) {
       for (int64_t f = 0; f < cols; ++f)
         for (int64_t r = 0; r < rows; ++r) narrow(tile[r * kConvCols + f], y[f * c_.y_feature + r]);

@@ -1,6 +1,6 @@
-// The core of exp: x = n ln 2 + r with n a multiple of 1/8, so that few terms of r will do and the
-// eight fractions of n are one register's table. The same bits on AVX2 and AVX-512.
-// Not the bounds of x, nor its special values; those are the callers'.
+// The core of exp: x = n ln 2 + r with n a multiple of 1/8. A short polynomial of r is then enough,
+// and the table of 2^fraction(n) fits in one register. AVX2 and AVX-512 have the same bits.
+// Not the special values of exp, nor bounds of x; callers handle those.
 #if defined(STOW_KERNELS_EXP_TABLE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef STOW_KERNELS_EXP_TABLE_INL_H_
 #undef STOW_KERNELS_EXP_TABLE_INL_H_
@@ -19,7 +19,7 @@ template <class D>
 constexpr bool kHasScale = HWY_TARGET == HWY_AVX3 &&
                            (hn::MaxLanes(D()) == 16 || hn::MaxLanes(D()) == 8);
 
-/// table[i mod 8] where `at` holds integers i as the last bits of floats.
+/// Returns table[i mod 8], where i is the integer in the low bits of the floats `at`.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V of_eight(D d, const float* table, V at) {
 #if HWY_TARGET == HWY_AVX3
@@ -35,15 +35,15 @@ HWY_INLINE V of_eight(D d, const float* table, V at) {
   return hn::GatherIndex(d, table, hn::And(hn::BitCast(di, at), hn::Set(di, 7)));
 }
 
-/// 1.5 * 2^20: what it is added to is rounded to eighths. With a power's bias added it is what
-/// power_f32() likes.
+/// 1.5 * 2^20: a number to which it is added is rounded to eighths. `kEighths + bias` also adds a
+/// bias to the exponent that power_f32() reads from the sum.
 constexpr float kEighths = 1572864.0f;
 
-/// For each of N vectors, step by step side by side: `shifted` is n + magic, an integer beyond
-/// kEighths, `y` the result e^x / 2^floor(n), in (0.95, 1.92), within 0.61 ulp.
+/// Computes the parts of e^x for N vectors, interleaved. `magic` is kEighths plus an integer. Sets
+/// `shifted` to n + magic and `y` to e^x / 2^floor(n), in (0.95, 1.92), within 0.61 ulp.
 template <size_t N, class D, class V = hn::Vec<D>>
 HWY_INLINE void exp_fractions_f32(D d, const V (&x)[N], V magic, V (&shifted)[N], V (&y)[N]) {
-  // 2^(i / 8) as floats, and how much of itself each lacks.
+  // 2^(i / 8) as floats, and the relative corrections to the exact numbers.
   HWY_ALIGN static constexpr float kRoots[8] = {0x1p+0f,        0x1.172b84p+0f, 0x1.306fep+0f,
                                                 0x1.4bfdaep+0f, 0x1.6a09e6p+0f, 0x1.8ace54p+0f,
                                                 0x1.ae89fap+0f, 0x1.d5818ep+0f};
@@ -75,30 +75,30 @@ HWY_INLINE void exp_fractions_f32(D d, const V (&x)[N], V magic, V (&shifted)[N]
   }
 }
 
-/// 2^(floor(n) - 127 + bias) where `shifted` is n + (kEighths + bias).
+/// Returns 2^(floor(n) - 127 + bias), where `shifted` is n + (kEighths + bias).
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V power_f32(D d, V shifted) {
   const hn::RebindToSigned<D> di;
   return hn::BitCast(d, hn::ShiftLeft<20>(hn::AndNot(hn::Set(di, 7), hn::BitCast(di, shifted))));
 }
 
-/// e^x times 2^(bias - 127) where `magic` is kEighths + bias; 0 where x is less than `least`, and NaN
-/// for NaN.
+/// Returns e^x times 2^(bias - 127), where `magic` is kEighths + bias; 0 if x is less than `least`;
+/// NaN for NaN.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V exp_by_power_f32(D d, float least, V x, V magic) {
   V shifted[1], y[1];
-  exp_fractions_f32(d, {x}, magic, shifted, y);  // far below whatever comes: it is masked
+  exp_fractions_f32(d, {x}, magic, shifted, y);  // garbage for x far below `least`, which is masked
   return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, least)), hn::Mul(y[0], power_f32(d, shifted[0])));
 }
 
 #if HWY_TARGET == HWY_AVX3
-/// e^x for each x in [least, 89], in place; 0 for what is less, and NaN for NaN. What is rounded to
-/// 0 is not scaled down to it: underflow takes some hundred cycles on Intel's.
+/// Replaces each x by e^x, for x up to 89; 0 if x is less than `least`; NaN for NaN. Results below
+/// that are not computed, as underflow takes some hundred cycles on Intel's processors.
 template <size_t N, class D, class V = hn::Vec<D>>
 HWY_INLINE void exps_from_f32(D d, float least, V (&x)[N]) {
   const V magic = hn::Set(d, kEighths);
   V shifted[N], y[N];
-  exp_fractions_f32(d, x, magic, shifted, y);  // far below whatever comes: it is masked
+  exp_fractions_f32(d, x, magic, shifted, y);  // garbage for x far below `least`, which is masked
 #pragma GCC unroll 4
   for (size_t k = 0; k < N; ++k) {
     const auto none = hn::Lt(x[k], hn::Set(d, least));
@@ -109,6 +109,7 @@ HWY_INLINE void exps_from_f32(D d, float least, V (&x)[N]) {
       x[k] = V{_mm256_maskz_scalef_ps(static_cast<__mmask8>(~none.raw), y[k].raw, n.raw)};
   }
 }
+/// The same for one vector, which it returns.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V exp_from_f32(D d, float least, V x) {
   V y[] = {x};

@@ -1,5 +1,6 @@
-// Sums, products and extremes of two elements, or of two vectors of floats, per Highway target.
-// Not the loops; what includes this has them. The results are those of op_types.h.
+// Sums, products and extremes of two accumulators, or of two vectors of floats, per Highway target,
+// with the results of op_types.h.
+// Not the loops; the files that include this have them.
 #if defined(STOW_KERNELS_FOLD_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef STOW_KERNELS_FOLD_INL_H_
 #undef STOW_KERNELS_FOLD_INL_H_
@@ -26,6 +27,7 @@ using kernels::Bool;
 template <typename A>
 using BitsOf = std::conditional_t<sizeof(A) == 8, uint64_t, uint32_t>;
 
+// load_lane() converts an element to the type of its accumulator, store_lane() converts it back.
 template <typename A>
 HWY_INLINE A load_lane(A x) {
   return x;
@@ -41,12 +43,16 @@ HWY_INLINE void store_lane(A x, T& to) {
   else narrow(x, to);
 }
 
+// Folds over accumulators of type A: step() takes two scalars, steps() two vectors of floats, and
+// kIdentity is the start of a fold. In extremes, beats() is true if v replaces `best` in an
+// arg-reduction.
 template <typename A>
 struct SumOf {
   static constexpr A kIdentity = A{0};
   static HWY_INLINE A step(A a, A b) {
     if constexpr (std::is_same_v<A, bool>) return a | b;
-    else if constexpr (std::is_integral_v<A>) return static_cast<A>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
+    else if constexpr (std::is_integral_v<A>)
+      return static_cast<A>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
     else return a + b;
   }
   template <typename V>
@@ -58,7 +64,8 @@ template <typename A>
 struct ProductOf {
   static HWY_INLINE A step(A a, A b) {
     if constexpr (std::is_same_v<A, bool>) return a & b;
-    else if constexpr (std::is_integral_v<A>) return static_cast<A>(static_cast<uint64_t>(a) * static_cast<uint64_t>(b));
+    else if constexpr (std::is_integral_v<A>)
+      return static_cast<A>(static_cast<uint64_t>(a) * static_cast<uint64_t>(b));
     else return a * b;
   }
   template <typename V>
@@ -66,7 +73,7 @@ struct ProductOf {
     return hn::Mul(a, b);
   }
 };
-// NaN where either is, +0 above -0, without branches.
+// NaN if either is; +0 is above -0. Without branches.
 template <typename A>
 struct MaxOf {
   static constexpr A kIdentity = std::is_floating_point_v<A> ? -std::numeric_limits<A>::infinity()

@@ -40,9 +40,9 @@ void read_line(W* to, int64_t to_step, const W* from, int64_t from_step, const I
   const auto& components = vectors.components();
   if (components.size() == 1) {
     const IndexVectors::Component first = components[0];
-    for (int64_t begin = 0; begin < n; begin += kIndexPart) {
-      const int64_t end = std::min(n, begin + kIndexPart);
-      if (index_step == 1 && are_within(index + begin, end - begin, 0, first.last_start)) {
+    for (int64_t begin = 0; begin < n; begin += kIndexChunk) {
+      const int64_t end = std::min(n, begin + kIndexChunk);
+      if (index_step == 1 && all_in_range(index + begin, end - begin, 0, first.last_start)) {
         read_within(to + begin * to_step, to_step, from + begin * from_step, from_step,
                     index + begin, first.stride, end - begin);
         continue;

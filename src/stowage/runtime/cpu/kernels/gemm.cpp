@@ -7,10 +7,10 @@
 #include <cstring>
 #include <utility>
 
+#include "stowage/runtime/cpu/kernels/cpu_vendor.h"
 #include "stowage/runtime/cpu/kernels/gemm_plan.h"
 #include "stowage/runtime/cpu/kernels/gemm_small.h"
 #include "stowage/runtime/cpu/kernels/gemm_thread.h"
-#include "stowage/runtime/cpu/kernels/maker.h"
 #include "stowage/runtime/cpu/kernels/team_edge.h"
 
 namespace stow::cpu {
@@ -104,8 +104,8 @@ void run_gemm(GemmPlan& plan, const void* a, const void* b, void* c, void* works
   const int64_t n_tasks = plan.n_tasks();
   if (plan.threads == 1) {
     run(plan, a, b, c, workspace, 0, n_tasks);
-    if (plan.k.extent == 0 && plan.finish)
-      finish_piece(plan, 0, plan.m.extent, 0, plan.n.extent, workspace);
+    if (plan.k.extent == 0 && plan.epilogue)
+      run_epilogue(plan, 0, plan.m.extent, 0, plan.n.extent, workspace);
     return;
   }
   const int shares = plan.threads;
@@ -122,11 +122,11 @@ void run_gemm(GemmPlan& plan, const void* a, const void* b, void* c, void* works
 }
 
 void set_hooks(GemmPlan& plan, const GemmHooks& hooks, bool has_epilogue) {
-  if (has_epilogue) plan.finish = &hooks.finish;
-  plan.a_made.fill = &hooks.fill_a;
-  plan.b_made.fill = &hooks.fill_b;
-  plan.a_made.source = hooks.source_a;
-  plan.b_made.source = hooks.source_b;
+  if (has_epilogue) plan.epilogue = &hooks.epilogue;
+  plan.a_prologue.run = &hooks.prologue_a;
+  plan.b_prologue.run = &hooks.prologue_b;
+  plan.a_prologue.source = hooks.source_a;
+  plan.b_prologue.source = hooks.source_b;
 }
 
 }  // namespace

@@ -26,7 +26,7 @@ static_assert(kGemmTiledRowUnit == amx::kSide && kCols == amx::kSide &&
 struct TileKernel : amx::TilePacking<EarlierK::kLow> {
   template <typename Out>
   STOW_AMX static void multiply(int64_t rows, PieceArgs& args) {
-    GemmFetch& ahead = args.fetch;  // no copy, see GemmAhead::next
+    GemmFetch& ahead = args.fetch;  // no copy, see GemmPrefetcher::next
     const auto fetch = [&]() STOW_AMX {
 #pragma GCC unroll 4
       for (int64_t i = 0; i < amx::kTile / kFetchEvery; ++i)

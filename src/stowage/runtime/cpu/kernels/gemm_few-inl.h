@@ -1,6 +1,6 @@
-// Products of a few rows with a large B that is read once, where it lies: its bytes pass in long runs, as
-// the machine's own prefetching likes them. The same sums in the same order as gemm_micro-inl.h.
-// Not for small products, nor for a B that a prologue makes.
+// Products of a few rows of A with a large B, which is read once, in place, in long runs of memory
+// that suit the hardware prefetcher. Sums have the order of gemm_micro-inl.h.
+// Not for small products, nor for a B that a prologue computes.
 #if defined(STOW_KERNELS_GEMM_FEW_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef STOW_KERNELS_GEMM_FEW_INL_H_
 #undef STOW_KERNELS_GEMM_FEW_INL_H_
@@ -24,17 +24,18 @@ HWY_BEFORE_NAMESPACE();
 namespace stow::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-constexpr int64_t kFewRows = 4;
+constexpr int64_t kFewRows = 4;  // most rows of such a product
 
-/// True if one thread's share of `p` is best computed by FewRows: few rows, and a B of at least 128 KiB
-/// whose rows or columns are runs of memory.
+/// True if one thread's share of `p` is best computed by FewRows: few rows, and a B of at least 128
+/// KiB whose rows or columns are runs of memory.
 inline bool takes_few_rows(const GemmPlan& p) {
   constexpr int64_t kLeastElems = 1 << 15, kLeastSide = 64;
   const int64_t n = p.n.extent, k = p.k.extent;
-  if (!kHasSimd || p.m.extent > kFewRows || p.b_made.is || n < kLeastSide || k < kLeastSide ||
-      n * k < kLeastElems)
+  if (!kHasSimd || p.m.extent > kFewRows || p.b_prologue.exists || n < kLeastSide ||
+      k < kLeastSide || n * k < kLeastElems)
     return false;
-  return (p.n.count == 1 && p.n.dims[0].b_stride == 1) || (p.k.count == 1 && p.k.dims[0].b_stride == 1);
+  return (p.n.count == 1 && p.n.dims[0].b_stride == 1) ||
+         (p.k.count == 1 && p.k.dims[0].b_stride == 1);
 }
 
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
@@ -46,7 +47,8 @@ class FewRows {
   FewRows(const GemmPlan& plan, const void* a, const void* b, void* c, void* workspace)
       : p_(plan), a_(a), b_(static_cast<const B*>(b)), c_(c), workspace_(workspace),
         large_(static_cast<float*>(workspace)), n_large_(plan.b_pack_bytes / 4),
-        small_(large_ + n_large_), n_small_(plan.a_pack_bytes / 4), a_piece_(plan.a_made, false) {
+        small_(large_ + n_large_), n_small_(plan.a_pack_bytes / 4),
+        a_piece_(plan.a_prologue, false) {
     gemm_offsets(p_.m, &GemmDim::a_stride, 0, R, a_rows_);
     gemm_offsets(p_.m, &GemmDim::c_stride, 0, R, c_rows_);
   }
@@ -69,11 +71,11 @@ class FewRows {
   static constexpr hn::ScalableTag<float> d{};
   using V = hn::Vec<hn::ScalableTag<float>>;
   static constexpr int64_t kLanes = kLanesOf<float>;
-  static constexpr int64_t kStep = 4;           // rows of B that go by together
-  static constexpr int64_t kMostCols = 4096;    // columns at a time: their sums stay near
+  static constexpr int64_t kStep = 4;           // rows of B that are added to the sums at a time
+  static constexpr int64_t kMostCols = 4096;    // columns at a time, so that sums stay in cache
   static constexpr int64_t kAheadBytes = 512;   // prefetch distance within a column
 
-  // Elements k0 to k0 + kc of the rows of A, as [k][R].
+  // Packs elements [k0, k0 + kc) of the rows of A, as to[k][R].
   void pack_a(int64_t k0, int64_t kc, float* to) {
     int64_t ks[kGemmBlockK];
     for (int64_t k = 0; k < kc; k += kGemmBlockK, to += kGemmBlockK * R) {
@@ -81,8 +83,8 @@ class FewRows {
       const void* from = a_;
       const int64_t *rows = a_rows_, *at = ks;
       int64_t offset = a_batch_;
-      if (p_.a_made.is) {
-        from = fill_piece(p_.a_made, 0, R, k0 + k, n, workspace_);
+      if (p_.a_prologue.exists) {
+        from = run_prologue(p_.a_prologue, 0, R, k0 + k, n, workspace_);
         rows = a_piece_.outer, at = a_piece_.ks, offset = 0;
       } else {
         gemm_offsets(p_.k, &GemmDim::a_stride, k0 + k, n, ks);
@@ -97,7 +99,7 @@ class FewRows {
     }
   }
 
-  // Writes columns [n0, n0 + cols), of which row r's lie at sums + r * stride, into C.
+  // Writes columns [n0, n0 + cols) into C. The sums of row r are at sums + r * stride.
   void write(const float* sums, int64_t stride, int64_t n0, int64_t cols) {
     constexpr int64_t kAtOnce = kCols<float>;
     HWY_ALIGN float piece[R * kAtOnce];
@@ -108,15 +110,15 @@ class FewRows {
       gemm_offsets(p_.n, &GemmDim::c_stride, n0 + j, w, at);
       put(p_.c, piece, c_, c_batch_, c_rows_, R, at, w, is_run(at, w), p_.accumulate);
     }
-    if (!p_.finish) return;
-    for (int64_t j = 0; j < cols; j += kGemmFinishCols)
-      finish_piece(p_, 0, R, n0 + j, n0 + std::min(j + kGemmFinishCols, cols), workspace_);
+    if (!p_.epilogue) return;
+    for (int64_t j = 0; j < cols; j += kGemmEpilogueCols)
+      run_epilogue(p_, 0, R, n0 + j, n0 + std::min(j + kGemmEpilogueCols, cols), workspace_);
   }
 
-  // Rows of B are runs of memory: a few rows at a time are added, times their elements of A, to the sums
-  // of many columns.
+  // Computes columns [n0, n1) if rows of B are runs of memory: adds a few rows at a time, times
+  // their elements of A, to the sums of many columns.
   void walk_rows(int64_t n0, int64_t n1) {
-    // The sums of a K block, then those of all so far.
+    // Room for the sums of a K block, then for the sums of all K blocks so far.
     const int64_t room = n_large_ / (2 * R) / kLanes * kLanes;
     const int64_t most = std::min(room, kMostCols);
     const int64_t pieces = (n1 - n0 + most - 1) / most;
@@ -124,15 +126,17 @@ class FewRows {
     float *const block = large_, *const total = large_ + R * room;
     int64_t ks[kGemmBlockK];
     for (int64_t n = n0; n < n1; n += width) {
-      // No piece is narrower than a vector: the last may begin among columns before it.
-      const int64_t cols = std::max(std::min(width, n1 - n), kLanes), first = std::min(n, n1 - cols);
+      // No piece is narrower than a vector: the last one may overlap the one before.
+      const int64_t cols = std::max(std::min(width, n1 - n), kLanes),
+                    first = std::min(n, n1 - cols);
       for (int64_t k0 = 0; k0 < p_.k.extent; k0 += kGemmBlockK) {
         const int64_t kc = std::min(kGemmBlockK, p_.k.extent - k0);
         pack_a(k0, kc, small_);
         gemm_offsets(p_.k, &GemmDim::b_stride, k0, kc, ks);
         const B* const base = b_ + b_batch_ + first;
         int64_t k = 0;
-        for (; k + kStep <= kc; k += kStep) add_rows<kStep>(base, ks + k, small_ + k * R, cols, k == 0, block, room);
+        for (; k + kStep <= kc; k += kStep)
+          add_rows<kStep>(base, ks + k, small_ + k * R, cols, k == 0, block, room);
         for (; k < kc; ++k) add_rows<1>(base, ks + k, small_ + k * R, cols, k == 0, block, room);
         for (int r = 0; r < R; ++r)
           for (int64_t j = 0; j < cols; j += kLanes) {
@@ -153,8 +157,8 @@ class FewRows {
 
   // sums[r][j] += a[s][r] * base[ks[s] + j] for s in order; from zero if `begins`.
   template <int kRowsOfB>
-  HWY_INLINE void add_rows(const B* base, const int64_t* ks, const float* a, int64_t cols, bool begins,
-                           float* sums, int64_t stride) {
+  HWY_INLINE void add_rows(const B* base, const int64_t* ks, const float* a, int64_t cols,
+                           bool begins, float* sums, int64_t stride) {
     const B* rows[kRowsOfB];
     V x[kRowsOfB][R];
     HWY_UNROLL(8) for (int s = 0; s < kRowsOfB; ++s) {
@@ -174,7 +178,8 @@ class FewRows {
     }
   }
 
-  // Columns of B are runs of memory: squares of them are turned in registers on their way along k.
+  // Computes columns [n0, n1) if columns of B are runs of memory: square blocks of B are transposed
+  // in registers, one after another along k.
   void walk_columns(int64_t n0, int64_t n1) {
     const int64_t most_k = n_large_ / R / kGemmBlockK * kGemmBlockK;  // k of A in the workspace
     const int64_t most_n = std::min<int64_t>(n_small_ / R / kLanes * kLanes, kGemmFewRowsTileN);
@@ -203,11 +208,12 @@ class FewRows {
     }
   }
 
-  // sums[r][l] (from zero if `begins`) += what kc elements of A and of column l come to.
-  HWY_NOINLINE void multiply_columns(int64_t kc, const B* const* from, const B* const* next, bool begins,
-                                     float* sums, int64_t stride) {
+  // sums[r][l] += sum over kc elements k of a[r][k] * from[l][k], from zero if `begins`. Prefetches
+  // the columns `next`.
+  HWY_NOINLINE void multiply_columns(int64_t kc, const B* const* from, const B* const* next,
+                                     bool begins, float* sums, int64_t stride) {
     constexpr int64_t kAhead = kAheadBytes / int64_t{sizeof(B)};
-    // Words of two bf16 are turned at once.
+    // Two bf16 are transposed as one word.
     constexpr bool kPairs = std::is_same_v<B, Bf16>;
     constexpr int64_t kSide = kPairs ? 2 * kLanes : kLanes;
     const float* a = large_;
@@ -218,19 +224,21 @@ class FewRows {
       HWY_UNROLL(8) for (int r = 0; r < R; ++r) sum[r] = hn::Zero(d);
       int64_t k = k0;
       for (; k + kSide <= k1; k += kSide, a += kSide * R) {
-        const bool turns = k + kAhead >= kc;
-        const B* const* const ahead = turns ? next : from;
-        const int64_t ahead_k = turns ? k + kAhead - kc : k + kAhead;
+        const bool wraps = k + kAhead >= kc;
+        const B* const* const ahead = wraps ? next : from;
+        const int64_t ahead_k = wraps ? k + kAhead - kc : k + kAhead;
         V square[kLanes];
         HWY_UNROLL(16) for (int l = 0; l < kLanes; ++l) {
-          if constexpr (kPairs) square[l] = hn::LoadU(d, reinterpret_cast<const float*>(from[l] + k));
+          if constexpr (kPairs)
+            square[l] = hn::LoadU(d, reinterpret_cast<const float*>(from[l] + k));
           else square[l] = load_wide(d, from[l] + k);
           __builtin_prefetch(ahead[l] + ahead_k, 0, 2);
         }
-        turn_square(d, square);
+        transpose_square(d, square);
         HWY_UNROLL(16) for (int i = 0; i < kLanes; ++i) {
           const auto add = [&](const float* x, V column) HWY_ATTR {
-            HWY_UNROLL(8) for (int r = 0; r < R; ++r) sum[r] = hn::MulAdd(hn::Set(d, x[r]), column, sum[r]);
+            HWY_UNROLL(8)
+            for (int r = 0; r < R; ++r) sum[r] = hn::MulAdd(hn::Set(d, x[r]), column, sum[r]);
           };
           if constexpr (kPairs) {
             const hn::RebindToUnsigned<decltype(d)> du;
@@ -260,12 +268,14 @@ class FewRows {
   const void* const a_;
   const B* const b_;
   void *const c_, *const workspace_;
-  float* const large_;  // the room for a packed B,
-  const int64_t n_large_;
-  float* const small_;  // and for a packed A
+  // The parts of the workspace that other products use for a packed B (large_) and a packed A
+  // (small_). walk_rows() keeps sums in large_ and A in small_, walk_columns() the reverse.
+  float* const large_;
+  const int64_t n_large_;  // floats
+  float* const small_;
   const int64_t n_small_;
   PieceOffsets a_piece_;
-  int64_t packed_k_ = -1;  // from which on A lies in large_, or none
+  int64_t packed_k_ = -1;  // first k of the A that is packed in large_; -1: none
   int64_t a_batch_ = 0, b_batch_ = 0, c_batch_ = 0;
   int64_t a_rows_[R], c_rows_[R];
 };
@@ -282,7 +292,7 @@ void run_few_rows(const GemmPlan& p, const void* a, const void* b, void* c, void
   else if (p.m.extent == 3) run(std::integral_constant<int, 3>());
   else run(std::integral_constant<int, 4>());
 }
-/// Computes the tasks of a plan for which takes_few_rows().
+/// Computes tasks [first_task, last_task) of a plan for which takes_few_rows() is true.
 inline void run_few_rows(const GemmPlan& p, const void* a, const void* b, void* c, void* workspace,
                          int64_t first_task, int64_t last_task) {
   if (p.b == DType::kBF16) return run_few_rows<Bf16>(p, a, b, c, workspace, first_task, last_task);
@@ -292,7 +302,8 @@ inline void run_few_rows(const GemmPlan& p, const void* a, const void* b, void* 
 
 #else
 
-inline void run_few_rows(const GemmPlan&, const void*, const void*, void*, void*, int64_t, int64_t) {}
+inline void run_few_rows(const GemmPlan&, const void*, const void*, void*, void*, int64_t,
+                         int64_t) {}
 
 #endif
 

@@ -1,5 +1,5 @@
-// Products of a few rows of bf16 with a large operand of bf16 that is read once, where it lies, by tiles
-// (AMX): its bytes pass in long runs. The sums are those of gemm_amx.cpp.
+// Products of a few rows of bf16 with a large operand of bf16, which is read once, in place, in
+// long runs of memory. Computed with tiles (AMX); the bits are those of gemm_amx.cpp.
 // Not for other machines: include it only where __x86_64__ and __GNUC__ are defined.
 #pragma once
 
@@ -13,26 +13,34 @@
 
 namespace stow::cpu {
 
-/// One thread's share of such a product. The few rows are x, the large operand w: A and B of the plan, or
-/// where few columns meet a large A, B and A.
+/// One thread's share of such a product of x, the few rows, and w, the large operand. x is A and w
+/// is B if C has few rows; if it has few columns, x is B and w is A. In this class, rows are those
+/// of x and columns those of w.
 class FewByTiles {
  public:
   FewByTiles(const GemmPlan& plan, const void* a, const void* b, void* c, void* workspace)
-      : p_(plan), few_are_rows_(plan.m.extent <= plan.n.extent), xs_(few_are_rows_ ? plan.m : plan.n),
+      : p_(plan),
+        few_are_rows_(plan.m.extent <= plan.n.extent),
+        xs_(few_are_rows_ ? plan.m : plan.n),
         ws_(few_are_rows_ ? plan.n : plan.m),
         x_(static_cast<const uint16_t*>(few_are_rows_ ? a : b)),
-        w_(static_cast<const uint16_t*>(few_are_rows_ ? b : a)), c_(c), workspace_(workspace), a_piece_(plan.a_made, false) {}
+        w_(static_cast<const uint16_t*>(few_are_rows_ ? b : a)),
+        c_(c),
+        workspace_(workspace),
+        a_piece_(plan.a_prologue, false) {}
 
-  /// True if the few rows are few enough, the large operand is large, its rows or columns are runs of memory,
-  /// and the plan has the room.
+  /// True if x has few enough rows, w is large, rows or columns of w are runs of memory, and the
+  /// plan's workspace has the room.
   bool can_run() const {
     constexpr int64_t kLeastElems = 1 << 16, kLeastSide = 64;
     const int64_t n = ws_.extent, k = p_.k.extent;
     if (xs_.extent > kFew || n < kLeastSide || k < kLeastSide || n * k < kLeastElems) return false;
-    if (few_are_rows_ ? p_.b_made.is : p_.a_made.is || p_.b_made.is) return false;
+    if (few_are_rows_ ? p_.b_prologue.exists : p_.a_prologue.exists || p_.b_prologue.exists)
+      return false;
     if ((few_are_rows_ ? p_.tasks_m : p_.tasks_n) != 1) return false;
     const int64_t room = p_.b_pack_bytes + p_.a_pack_bytes + p_.sums_bytes + p_.kept_bytes;
-    return (w_is_by_k() || (w_is_by_rows() && xs_.extent <= kFewInVectors)) && words_needed() * 4 <= room;
+    return (w_is_by_k() || (w_is_by_rows() && xs_.extent <= kFewInVectors)) &&
+           words_needed() * 4 <= room;
   }
 
   void run(int64_t first_task, int64_t last_task) {
@@ -41,10 +49,12 @@ class FewByTiles {
     x_pairs_ = static_cast<uint32_t*>(workspace_);
     sums_ = static_cast<float*>(workspace_);
     x_floats_ = sums_ + 3 * kSums;
-    const int64_t tasks = few_are_rows_ ? p_.tasks_n : p_.tasks_m, share = few_are_rows_ ? p_.task_n : p_.task_m;
+    const int64_t tasks = few_are_rows_ ? p_.tasks_n : p_.tasks_m,
+                  share = few_are_rows_ ? p_.task_n : p_.task_m;
     int64_t packed = -1;  // the product of the batch whose x is packed
     for (int64_t t = first_task; t < last_task; ++t) {
-      const int64_t batch = t / tasks, n0 = t % tasks * share, n1 = std::min(n0 + share, ws_.extent);
+      const int64_t batch = t / tasks, n0 = t % tasks * share,
+                    n1 = std::min(n0 + share, ws_.extent);
       gemm_offsets(p_.batch, x_stride(), batch, 1, &x_batch_);
       gemm_offsets(p_.batch, w_stride(), batch, 1, &w_batch_);
       gemm_offsets(p_.batch, &GemmDim::c_stride, batch, 1, &c_batch_);
@@ -65,17 +75,22 @@ class FewByTiles {
   }
 
  private:
-  static constexpr int64_t kFew = amx::kTile;
-  static constexpr int64_t kStepK = 2 * amx::kTile;
-  static constexpr int64_t kFewInVectors = 4;
-  static constexpr int64_t kStepRows = 4;  // rows of w that go by together
+  static constexpr int64_t kFew = amx::kTile;        // most rows of x
+  static constexpr int64_t kStepK = 2 * amx::kTile;  // k of a tile
+  static constexpr int64_t kFewInVectors = 4;        // most rows of x for walk_rows()
+  static constexpr int64_t kStepRows = 4;  // rows of w that are added to the sums at a time
   static constexpr int64_t kSums = 8192;   // sums (rows of x times columns of w) kept in the cache
   static constexpr int64_t kAheadBytes = 1024;  // prefetch distance within a column
 
-  int64_t GemmDim::*x_stride() const { return few_are_rows_ ? &GemmDim::a_stride : &GemmDim::b_stride; }
-  int64_t GemmDim::*w_stride() const { return few_are_rows_ ? &GemmDim::b_stride : &GemmDim::a_stride; }
+  int64_t GemmDim::*x_stride() const {
+    return few_are_rows_ ? &GemmDim::a_stride : &GemmDim::b_stride;
+  }
+  int64_t GemmDim::*w_stride() const {
+    return few_are_rows_ ? &GemmDim::b_stride : &GemmDim::a_stride;
+  }
   bool w_is_by_k() const { return p_.k.count == 1 && p_.k.dims[0].*w_stride() == 1; }
   bool w_is_by_rows() const { return ws_.count == 1 && ws_.dims[0].*w_stride() == 1; }
+  // Words of x, packed as pairs.
   int64_t pairs_words() const {
     return (p_.k.extent + kStepK - 1) / kStepK * amx::kTile * xs_.extent;
   }
@@ -89,8 +104,9 @@ class FewByTiles {
     int64_t ks[kGemmBlockK];
     const uint16_t* from = x_ + x_batch_;
     const int64_t *rows = x_rows_, *at = ks;
-    if (few_are_rows_ && p_.a_made.is) {
-      from = static_cast<const uint16_t*>(fill_piece(p_.a_made, 0, xs_.extent, k0, kc, workspace_));
+    if (few_are_rows_ && p_.a_prologue.exists) {
+      from = static_cast<const uint16_t*>(
+          run_prologue(p_.a_prologue, 0, xs_.extent, k0, kc, workspace_));
       rows = a_piece_.outer, at = a_piece_.ks;
     } else {
       gemm_offsets(p_.k, x_stride(), k0, kc, ks);
@@ -112,29 +128,31 @@ class FewByTiles {
   void pack_floats(int64_t k0, int64_t kc) {
     const int64_t rows = xs_.extent;
     std::fill_n(x_floats_ + kc * rows, (kStepRows - 1) * rows, 0.0f);
-    each_x(k0, kc, [&](int64_t i, int64_t r, uint16_t x) { x_floats_[i * rows + r] = widen(Bf16{x}); });
+    each_x(k0, kc,
+           [&](int64_t i, int64_t r, uint16_t x) { x_floats_[i * rows + r] = widen(Bf16{x}); });
   }
 
-  // Writes columns [n0, n0 + cols), at most 32, from piece[row][32].
+  // Writes columns [n0, n0 + cols) of C, at most 32, from piece[row][32].
   void write(const float* piece, int64_t n0, int64_t cols) {
     int64_t at[pairs::kCols];
     gemm_offsets(ws_, &GemmDim::c_stride, n0, cols, at);
     const auto put = [&](auto element) {
-      pairs::put_piece(piece, static_cast<decltype(element)*>(c_) + c_batch_, c_rows_, xs_.extent, at, cols,
-                       p_.accumulate);
+      pairs::put_piece(piece, static_cast<decltype(element)*>(c_) + c_batch_, c_rows_, xs_.extent,
+                       at, cols, p_.accumulate);
     };
     if (p_.c == DType::kBF16) put(Bf16{});
     else if (p_.c == DType::kF16) put(F16{});
     else put(float{});
   }
-  // Columns [n0, n1) are final.
+  // Runs the epilogue, if there is one, on columns [n0, n1), which are final.
   void finish(int64_t n0, int64_t n1) {
-    if (!p_.finish) return;
-    if (few_are_rows_) finish_piece(p_, 0, xs_.extent, n0, n1, workspace_);
-    else finish_piece(p_, n0, n1, 0, xs_.extent, workspace_);
+    if (!p_.epilogue) return;
+    if (few_are_rows_) run_epilogue(p_, 0, xs_.extent, n0, n1, workspace_);
+    else run_epilogue(p_, n0, n1, 0, xs_.extent, workspace_);
   }
 
-  // Columns of w are runs of memory: 16 of them are a tile, with the sums of each in a row of another.
+  // Computes columns [n0, n1) if columns of w are runs of memory: 16 columns are the rows of the
+  // left tile, and the rows of the tile of sums.
   STOW_AMX void walk_columns(int64_t n0, int64_t n1) {
     const auto row_bytes = static_cast<uint16_t>(4 * xs_.extent);
     const amx::Tiles tiles({.out_bytes = row_bytes, .right_bytes = row_bytes});
@@ -152,13 +170,13 @@ class FewByTiles {
             piece[r * pairs::kCols + j + i - skipped] = sums[i * xs_.extent + r];
       }
       write(piece, n, cols);
-      if (n + cols - finished < kGemmFinishCols && n + cols < n1) continue;
+      if (n + cols - finished < kGemmEpilogueCols && n + cols < n1) continue;
       finish(finished, n + cols);
       finished = n + cols;
     }
   }
 
-  // sums[column][row] of 16 columns.
+  // Computes sums[column][row] of 16 columns from `first` on.
   STOW_AMX void multiply_columns(int64_t first, float* sums) {
     int64_t at[2 * amx::kTile];
     const int64_t known = std::min(2 * amx::kTile, ws_.extent - first);
@@ -178,9 +196,9 @@ class FewByTiles {
     __asm__ volatile("" ::: "memory");
     _tile_zero(0);
     for (int64_t k = 0; k < k_end; k += kStepK, x += amx::kTile * xs_.extent) {
-      const bool turns = k + kAhead >= k_end;
-      const uint16_t* const* const ahead = turns ? next : from;
-      const int64_t ahead_k = turns ? k + kAhead - k_end : k + kAhead;
+      const bool wraps = k + kAhead >= k_end;
+      const uint16_t* const* const ahead = wraps ? next : from;
+      const int64_t ahead_k = wraps ? k + kAhead - k_end : k + kAhead;
 #pragma GCC unroll 16
       for (int64_t i = 0; i < amx::kTile; ++i) _mm_prefetch(ahead[i] + ahead_k, _MM_HINT_T1);
       if (even && k + kStepK <= k_end) {
@@ -199,9 +217,9 @@ class FewByTiles {
     __asm__ volatile("" ::: "memory");
   }
 
-  // Rows of w are runs of memory: a few at a time are added, times their elements of x, to the sums of many
-  // columns, in vectors. As in tiles, the products at even and at odd k of a step have sums of their own, and
-  // subnormal numbers count as zeros.
+  // Computes columns [n0, n1) if rows of w are runs of memory: adds a few rows at a time, times
+  // their elements of x, to the sums of many columns, in vectors. As in tiles, the products at even
+  // and at odd k of a step are summed separately, and subnormal numbers count as zeros.
   template <int R>
   STOW_AMX void walk_rows(int64_t n0, int64_t n1) {
     constexpr int64_t kCols = kSums / R / pairs::kCols * pairs::kCols;
@@ -224,23 +242,25 @@ class FewByTiles {
             piece[r * pairs::kCols + i] = total[r * kCols + j + i % 2 * pairs::kLanes + i / 2];
         write(piece, n + j, std::min(pairs::kCols, cols - j));
       }
-      for (int64_t j = 0; j < cols; j += kGemmFinishCols)
-        finish(n + j, n + std::min(j + kGemmFinishCols, cols));
+      for (int64_t j = 0; j < cols; j += kGemmEpilogueCols)
+        finish(n + j, n + std::min(j + kGemmEpilogueCols, cols));
     }
   }
 
   // Adds a block of kc rows of w, in steps of 32, to the total.
   template <int R>
-  STOW_AMX __attribute__((noinline)) void add_block(const uint16_t* base, const int64_t* ks, int64_t kc,
-                                                    int64_t cols, float* even, float* odd, float* total) {
+  STOW_AMX __attribute__((noinline)) void add_block(const uint16_t* base, const int64_t* ks,
+                                                    int64_t kc, int64_t cols, float* even,
+                                                    float* odd, float* total) {
     constexpr unsigned kZeroSubnormals = 0x8040;
     const unsigned before = _mm_getcsr();
     _mm_setcsr(before | kZeroSubnormals);
     const float* x = x_floats_;
     for (int64_t k = 0; k < kc; k += kStepRows, x += kStepRows * R) {
-      const bool begins = k % kStepK == 0, ends = (k + kStepRows) % kStepK == 0 || k + kStepRows >= kc;
+      const bool begins = k % kStepK == 0,
+                 ends = (k + kStepRows) % kStepK == 0 || k + kStepRows >= kc;
       const uint16_t* rows[kStepRows];
-      // Rows that are missing from the last step count nothing: their elements of x are zeros.
+      // Rows missing from the last step contribute nothing: their elements of x are zeros.
       for (int64_t i = 0; i < kStepRows; ++i) rows[i] = base + ks[std::min(k + i, kc - 1)];
       if (begins && ends) add_rows<R, true, true>(rows, x, cols, even, odd, total);
       else if (begins) add_rows<R, true, false>(rows, x, cols, even, odd, total);
@@ -250,11 +270,11 @@ class FewByTiles {
     _mm_setcsr(before);
   }
 
-  // Adds kStepRows rows to the sums of even and odd k; these begin with zero, and are added to the total at the
-  // end of a step.
+  // Adds kStepRows rows to the sums of even and odd k. These sums start from zero if kBegins; they
+  // are added to the total if kEnds.
   template <int R, bool kBegins, bool kEnds>
-  STOW_AMX static void add_rows(const uint16_t* const* rows, const float* x, int64_t cols, float* even, float* odd,
-                                float* total) {
+  STOW_AMX static void add_rows(const uint16_t* const* rows, const float* x, int64_t cols,
+                                float* even, float* odd, float* total) {
     constexpr int64_t kCols = kSums / R / pairs::kCols * pairs::kCols;
     const __m512i high = _mm512_set1_epi32(static_cast<int>(0xffff0000u));
     __m512 by[kStepRows][R];
@@ -280,10 +300,11 @@ class FewByTiles {
         }
 #pragma GCC unroll 4
         for (int i = 0; i < kStepRows; ++i) {
-          const __m512 columns =
-              _mm512_castsi512_ps(h == 0 ? _mm512_slli_epi32(w[i], 16) : _mm512_and_si512(w[i], high));
+          const __m512 columns = _mm512_castsi512_ps(h == 0 ? _mm512_slli_epi32(w[i], 16)
+                                                            : _mm512_and_si512(w[i], high));
 #pragma GCC unroll 4
-          for (int r = 0; r < R; ++r) sums[i % 2][r] = _mm512_fmadd_ps(by[i][r], columns, sums[i % 2][r]);
+          for (int r = 0; r < R; ++r)
+            sums[i % 2][r] = _mm512_fmadd_ps(by[i][r], columns, sums[i % 2][r]);
         }
 #pragma GCC unroll 4
         for (int r = 0; r < R; ++r) {

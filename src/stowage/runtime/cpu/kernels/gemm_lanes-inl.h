@@ -1,5 +1,5 @@
-// Products too small for a micro-kernel: of a batch of them each takes a lane; of a long product of
-// two vectors each K block does. The same sums in the same order as gemm_micro-inl.h.
+// Products too small for a micro-kernel, computed in one lane each: the products of a batch, or the
+// K blocks of a long dot product. Sums have the order of gemm_micro-inl.h.
 // Not a driver: gemm_run-inl.h decides and finds the offsets.
 #if defined(STOW_KERNELS_GEMM_LANES_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef STOW_KERNELS_GEMM_LANES_INL_H_
@@ -21,10 +21,10 @@ HWY_BEFORE_NAMESPACE();
 namespace stow::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-constexpr int64_t kLaneElems = 256;  // most of an operand, or of C, whose products take lanes
+constexpr int64_t kLaneElems = 256;  // most elements of A, B or C of a product in a lane
 
-/// One operand, or C, of a product: where each element lies, in the order in which they lie, and
-/// the number in that order of element [i, j].
+/// Offsets of the elements of one operand, or of C, in the order of memory. Element [i, j] has the
+/// offset at[i * by_i + j * by_j].
 struct LaneElements {
   int64_t at[kLaneElems];
   int64_t count = 0, by_i = 0, by_j = 0;
@@ -40,7 +40,8 @@ struct LaneElements {
   }
 };
 
-/// Columns [j, j + N) of row i, of kLanes products: c[i, j] = sum over k of a[i, k] * b[k, j].
+/// Computes columns [j, j + N) of row i of kLanes products: c[i, j] = sum over k of a[i, k] * b[k,
+/// j].
 template <int N, typename T>
 HWY_INLINE void lane_columns(const LaneElements& ae, const LaneElements& be, const LaneElements& ce,
                              const T* a, const T* b, T* c, int64_t i, int64_t j, int64_t k) {
@@ -57,7 +58,8 @@ HWY_INLINE void lane_columns(const LaneElements& ae, const LaneElements& be, con
     hn::Store(acc[n], d, c + (i * ce.by_i + (j + n) * ce.by_j) * kLanes);
 }
 
-/// All of them. Operands and C are [element][kLanes], elements as their LaneElements say.
+/// Computes all rows and columns. a, b and c are [element][kLanes]; LaneElements numbers the
+/// elements.
 template <typename T>
 HWY_NOINLINE void multiply_lanes(const LaneElements& ae, const LaneElements& be,
                                  const LaneElements& ce, const T* a, const T* b, T* c, int64_t m,
@@ -72,8 +74,9 @@ HWY_NOINLINE void multiply_lanes(const LaneElements& ae, const LaneElements& be,
 }
 
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
-/// Lane b of elements [0, count) of a tile, for `lanes` of them, to c[at[b] + 0 .. count).
-inline void turn_out(const float* tile, int64_t count, float* c, const int64_t* at, int64_t lanes) {
+/// c[at[b] + e] = tile[e][b] for elements e in [0, count) and lanes b in [0, lanes).
+inline void store_transposed(const float* tile, int64_t count, float* c, const int64_t* at,
+                             int64_t lanes) {
   const hn::ScalableTag<float> d;
   constexpr int kLanes = kLanesOf<float>;
   for (int64_t e = 0; e < count; e += kLanes) {
@@ -81,13 +84,14 @@ inline void turn_out(const float* tile, int64_t count, float* c, const int64_t* 
     hn::Vec<decltype(d)> v[kLanes];
     for (int64_t i = 0; i < kLanes; ++i)
       v[i] = i < n ? hn::Load(d, tile + (e + i) * kLanes) : hn::Zero(d);
-    turn_square(d, v);
+    transpose_square(d, v);
     const auto some = hn::FirstN(d, static_cast<size_t>(n));
     for (int64_t b = 0; b < lanes; ++b) hn::BlendedStore(v[b], some, d, c + at[b] + e);
   }
 }
 
-/// The dot product of `blocks` whole K blocks of adjacent elements: a lane each, added in order.
+/// Returns the dot product of `blocks` whole K blocks of adjacent elements. Each block is computed
+/// in a lane; their sums are added in order.
 template <typename A, typename B>
 HWY_NOINLINE float dot_blocks(const A* a, const B* b, int64_t blocks) {
   const hn::ScalableTag<float> d;
@@ -104,12 +108,12 @@ HWY_NOINLINE float dot_blocks(const A* a, const B* b, int64_t blocks) {
         const int64_t at = (first + std::min(r, n - 1)) * kGemmBlockK + k;
         x[r] = load_wide(d, a + at);
       }
-      turn_square(d, x);
+      transpose_square(d, x);
       HWY_UNROLL(16) for (int64_t r = 0; r < kLanes; ++r) {
         const int64_t at = (first + std::min(r, n - 1)) * kGemmBlockK + k;
         y[r] = load_wide(d, b + at);
       }
-      turn_square(d, y);
+      transpose_square(d, y);
       HWY_UNROLL(16) for (int r = 0; r < kLanes; ++r) acc = hn::MulAdd(x[r], y[r], acc);
     }
     hn::Store(acc, d, sums);

@@ -1,5 +1,5 @@
-// The register micro-kernel: a few rows by a few vectors of C from panels.
-// Not a driver: it neither packs nor knows strides of A and B.
+// The register micro-kernel: computes a few rows by a few vectors of C from panels of A and B.
+// Not a driver: gemm_run-inl.h chooses panels and packs them.
 #if defined(STOW_KERNELS_GEMM_MICRO_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef STOW_KERNELS_GEMM_MICRO_INL_H_
 #undef STOW_KERNELS_GEMM_MICRO_INL_H_
@@ -16,15 +16,15 @@
 #include <type_traits>
 #include <utility>
 
-#include "stowage/runtime/cpu/kernels/gemm_ahead.h"
+#include "stowage/runtime/cpu/kernels/gemm_prefetch.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace stow::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Rows of a panel of A: what fills the registers beside two vectors of B and one of A.
+// Rows of a panel of A: as many as the registers allow with two vectors of B and one of A.
 constexpr int kRows = HWY_TARGET <= HWY_AVX3 ? 12 : 6;
-// Columns of a panel of B: two vectors.
+// Elements of a vector; columns of a panel of B: two vectors.
 template <typename T>
 constexpr int kLanesOf = static_cast<int>(hn::MaxLanes(hn::ScalableTag<T>()));
 template <typename T>
@@ -36,7 +36,7 @@ HWY_INLINE V mul_add(V a, V b, V c) {
   using D = hn::DFromV<V>;
   using T = hn::TFromD<D>;
 #if HWY_TARGET == HWY_AVX2
-  if constexpr (std::is_same_v<T, uint64_t>) {  // no instruction: of halves
+  if constexpr (std::is_same_v<T, uint64_t>) {  // no instruction: multiplies halves
     const hn::RepartitionToNarrow<D> d32;
     const auto low_a = hn::BitCast(d32, a), low_b = hn::BitCast(d32, b);
     const auto cross = hn::Add(hn::MulEven(hn::BitCast(d32, hn::ShiftRight<32>(a)), low_b),
@@ -56,22 +56,22 @@ struct MicroArgs {
   int64_t kc;             // depth
   const T* a;             // a panel [kc, kRows]; in place: rows of adjacent k
   ptrdiff_t a_stride;     // in place: from one row to the next
-  const T* b;             // rows of V vectors, readable whole
+  const T* b;             // for each k a row of V vectors, all of it readable
   ptrdiff_t b_stride;     // from one k to the next: kCols in a packed panel
-  ptrdiff_t b_ahead;      // distance from reads to fetches, less than a whole micro-kernel; or 0
+  ptrdiff_t b_ahead;      // from reads of B to prefetches of it; 0: none. Unused by whole panels
   T* out;                 // [R, cols]
   ptrdiff_t out_stride;
   const T* prev;          // addend of the sums, [R, cols]; may be out, or null
   ptrdiff_t prev_stride;
-  int64_t cols;           // columns of the last vector, at least one
+  int64_t cols;           // columns of out, at least one of them in the last vector
   GemmFetch fetch;        // used if micro_fetches(), every kFetchEvery steps of k
-  T* packed = nullptr;    // [kc, kCols], where what is read of B goes as well
+  T* packed = nullptr;    // [kc, kCols], to which kPack copies the rows of B
 };
 
-/// Steps of k to a line fetched ahead.
+/// Steps of k for each prefetch of `fetch`.
 constexpr int kFetchEvery = 4;
 
-/// Lines fetched then where A is read in place: as many as it takes up.
+/// Lines of each prefetch if A is read in place: as many as the steps read of A.
 template <typename T>
 constexpr int kLinesInPlace = (kRows * kFetchEvery * static_cast<int>(sizeof(T)) + 63) / 64;
 
@@ -85,26 +85,29 @@ constexpr int64_t micro_lines(int64_t kc, bool in_place) {
   return kc / kFetchEvery * (in_place ? kLinesInPlace<T> : 1);
 }
 
-/// Steps of k that are unrolled. Where registers are just enough, compilers lose some to more.
+/// Steps of k that are unrolled. On AVX2 the registers are just enough for one step; compilers
+/// spill some if more are unrolled.
 constexpr int kStepsAtOnce = HWY_TARGET <= HWY_AVX3 ? kFetchEvery : 1;
 
-/// Steps of k from what is packed to what is fetched for it. Rows of B a power of two apart share
-/// one set of the first cache, so no more than its ways.
+/// Steps of k from the row of B that is packed to the row that is prefetched. Rows that are a power
+/// of two apart share a set of the L1 cache, so the steps are fewer than its ways.
 constexpr int kPackAhead = 6;
 
-/// Steps of k from what is read of B to what is fetched, where it passes by once: into the second cache,
-/// as rows a power of two apart share one set of the first.
+/// Steps of k from the row of B that is read to the row that is prefetched, if B is read in place,
+/// once. The prefetch is into L2, as rows that are a power of two apart share a set of L1.
 constexpr int kPassAhead = 96;
 
-/// Row r of A at some k, from pointers to every fourth row: two registers of strides for them all.
+/// Returns the element of row r of A at the current k. `rows` points to every fourth row, so that
+/// the strides of all rows take two registers. `step3` is 3 * step, in bytes.
 template <typename T>
 HWY_INLINE T element_in_place(const char* const* rows, int r, ptrdiff_t step, ptrdiff_t step3) {
   const ptrdiff_t within[4] = {0, step, 2 * step, step3};
   return *reinterpret_cast<const T*>(rows[r / 4] + within[r % 4]);
 }
 
-/// out[r][j] = sum over k of a[k][r] * b[k][j], plus prev[r][j] if given: one accumulator an
-/// element, from zero, fma over k in order (of integers, sums that wrap). R rows by V vectors. With kPack, B is packed in passing.
+/// out[r][j] = sum over k of a[k][r] * b[k][j], plus prev[r][j] if prev is not null, for R rows and
+/// V vectors: one accumulator for each element, from zero, fma over k in order (of integers, sums
+/// that wrap). With kPack, the rows of B that are read are also packed.
 template <int R, int V, bool kInPlace, typename T, bool kPack = false>
 HWY_NOINLINE void micro(const MicroArgs<T>& args) {
   const hn::ScalableTag<T> d;
@@ -126,7 +129,7 @@ HWY_NOINLINE void micro(const MicroArgs<T>& args) {
   for (int r = 0; r < 3; ++r) a_rows[r] = reinterpret_cast<const char*>(a + 4 * r * args.a_stride);
   GemmFetch ahead = args.fetch;
   const T* out_ahead = args.out;
-  int out_left = R;  // rows yet to fetch, a few at a time: all at once would hold up the panels
+  int out_left = R;  // rows of out to prefetch, one at a time: all at once would delay the panels
   T* packed = args.packed;
   int64_t k = args.kc;
   const auto step_of_k = [&]() HWY_ATTR __attribute__((always_inline)) {
@@ -197,7 +200,8 @@ HWY_NOINLINE void micro(const MicroArgs<T>& args) {
   const auto mask = hn::FirstN(d, static_cast<size_t>(args.cols - kLast));
   HWY_UNROLL(16) for (int r = 0; r < R; ++r) {
     HWY_UNROLL(16) for (int v = 0; v < V - 1; ++v) {
-      if (prev) acc[r][v] = hn::Add(hn::LoadU(d, prev + r * args.prev_stride + v * kLanes), acc[r][v]);
+      if (prev)
+        acc[r][v] = hn::Add(hn::LoadU(d, prev + r * args.prev_stride + v * kLanes), acc[r][v]);
       hn::StoreU(acc[r][v], d, out + r * args.out_stride + v * kLanes);
     }
     auto last = acc[r][V - 1];
@@ -217,18 +221,19 @@ constexpr std::array<MicroFn<T>, sizeof...(R)> micro_table(std::integer_sequence
 template <int V, bool kInPlace, typename T>
 constexpr auto kMicro = micro_table<V, kInPlace, T>(std::make_integer_sequence<int, kRows>());
 
-/// Whole panels of both, the one of B where it lies and packed in passing.
+/// The micro-kernel of whole panels that reads B in place and packs it at the same time.
 template <typename T>
 constexpr MicroFn<T> kPackingMicro = micro<kRows, 2, false, T, true>;
 
-/// For one or two rows, where B passes by once: more of a row of B at a time.
+/// Micro-kernels of one or two rows that read B in place, once: kWideVectors vectors of each row.
 constexpr int kWideVectors = 8;
 constexpr int kWideRows = HWY_TARGET <= HWY_AVX3 ? 2 : 1;
 template <typename T>
 constexpr auto kWideMicro =
     micro_table<kWideVectors, false, T>(std::make_integer_sequence<int, kWideRows>());
 
-/// One panel of each operand, all columns.
+/// Multiplies the first `rows` rows of a panel of A by a panel of B, with all its columns;
+/// prefetches nothing.
 template <typename T>
 HWY_INLINE void multiply_panels(int64_t rows, int64_t kc, const T* a, const T* b, T* out,
                                 ptrdiff_t out_stride, const T* prev, ptrdiff_t prev_stride) {

@@ -1,5 +1,5 @@
-// Packing: rows of any strides into panels [k][W], widened to the type of the sums.
-// Not arithmetic: only moves and exact conversions, so it never touches a bit of the result.
+// Packing: copies rows of any strides into panels [k][W], widened to the type of the sums.
+// Not arithmetic: only moves and exact conversions.
 #if defined(STOW_KERNELS_GEMM_PACK_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef STOW_KERNELS_GEMM_PACK_INL_H_
 #undef STOW_KERNELS_GEMM_PACK_INL_H_
@@ -46,7 +46,7 @@ HWY_INLINE void copy_wide(const S* HWY_RESTRICT src, T* HWY_RESTRICT dst) {
   }
 }
 
-// dst[k][0, w) = src[k][0, w): k apart by offsets, columns adjacent; zeros up to W.
+// dst[k][r] = src[ks[k] + r] for r < w; zeros for r in [w, W).
 template <int W, typename T, typename S>
 HWY_INLINE void pack_straight(const S* src, int64_t w, const int64_t* ks, int64_t kc, T* dst) {
   if (w == W) {
@@ -77,9 +77,9 @@ HWY_INLINE void pack_straight(const S* src, int64_t w, const int64_t* ks, int64_
 }
 
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
-// Turns a 4 x 4 block held as rows v0..v3.
+// Transposes the 4 x 4 block of lanes in each 128 bits of rows v0 to v3.
 template <class D, class V = hn::Vec<D>>
-HWY_INLINE void turn_4x4(D d, V& v0, V& v1, V& v2, V& v3) {
+HWY_INLINE void transpose_4x4(D d, V& v0, V& v1, V& v2, V& v3) {
   const hn::Repartition<double, D> d64;
   const auto l01 = hn::BitCast(d64, hn::InterleaveLower(d, v0, v1));
   const auto l23 = hn::BitCast(d64, hn::InterleaveLower(d, v2, v3));
@@ -91,9 +91,9 @@ HWY_INLINE void turn_4x4(D d, V& v0, V& v1, V& v2, V& v3) {
   v3 = hn::BitCast(d, hn::InterleaveUpper(d64, u01, u23));
 }
 
-// Likewise a 4 x 4 block of blocks of 128 bits.
+// Transposes the 4 x 4 block of 128-bit blocks of rows v0 to v3.
 template <class D, class V = hn::Vec<D>>
-HWY_INLINE void turn_blocks(D d, V& v0, V& v1, V& v2, V& v3) {
+HWY_INLINE void transpose_blocks(D d, V& v0, V& v1, V& v2, V& v3) {
   const V a = hn::ConcatLowerLower(d, v2, v0), b = hn::ConcatLowerLower(d, v3, v1);
   const V e = hn::ConcatUpperUpper(d, v2, v0), f = hn::ConcatUpperUpper(d, v3, v1);
   v0 = hn::OddEvenBlocks(hn::SwapAdjacentBlocks(b), a);
@@ -102,13 +102,13 @@ HWY_INLINE void turn_blocks(D d, V& v0, V& v1, V& v2, V& v3) {
   v3 = hn::OddEvenBlocks(f, hn::SwapAdjacentBlocks(e));
 }
 
-// Turns a square block of kLanes rows held in v: first inside 128-bit blocks, then the blocks
-// themselves.
+// Transposes the square block whose rows are the kLanes vectors of v: first inside 128-bit blocks,
+// then the blocks themselves.
 template <class D, class V = hn::Vec<D>>
-HWY_INLINE void turn_square(D d, V* HWY_RESTRICT v) {
+HWY_INLINE void transpose_square(D d, V* HWY_RESTRICT v) {
   constexpr int kLanes = static_cast<int>(hn::MaxLanes(D()));
   HWY_UNROLL(4) for (int g = 0; g < kLanes; g += 4) {
-    turn_4x4(d, v[g], v[g + 1], v[g + 2], v[g + 3]);
+    transpose_4x4(d, v[g], v[g + 1], v[g + 2], v[g + 3]);
   }
   if constexpr (kLanes == 8) {
     HWY_UNROLL(4) for (int i = 0; i < 4; ++i) {
@@ -118,29 +118,30 @@ HWY_INLINE void turn_square(D d, V* HWY_RESTRICT v) {
     }
   } else if constexpr (kLanes == 16) {
     HWY_UNROLL(4) for (int i = 0; i < 4; ++i) {
-      turn_blocks(d, v[i], v[i + 4], v[i + 8], v[i + 12]);
+      transpose_blocks(d, v[i], v[i + 4], v[i + 8], v[i + 12]);
     }
   }
 }
 
-// Turns 12 rows of 16 lanes into 16 rows of 12: v[3 * i + j] then holds elements [16 * j, 16 * j +
-// 16) of the four rows from 4 * i on, 12 each.
+// Transposes 12 rows of 16 lanes into 16 rows of 12, one after another without gaps: v[3 * i + j]
+// then holds elements [16 * j, 16 * j + 16) of the 48 elements of rows [4 * i, 4 * i + 4).
 template <class D, class V = hn::Vec<D>>
-HWY_INLINE void turn_12x16(D d, V* HWY_RESTRICT v) {
+HWY_INLINE void transpose_12x16(D d, V* HWY_RESTRICT v) {
   HWY_UNROLL(4) for (int g = 0; g < 12; g += 4) {
-    turn_4x4(d, v[g], v[g + 1], v[g + 2], v[g + 3]);
+    transpose_4x4(d, v[g], v[g + 1], v[g + 2], v[g + 3]);
   }
   // Now block i of v[4 * g + c] holds row 4 * i + c, elements from 4 * g on.
-  turn_blocks(d, v[0], v[4], v[8], v[1]);
-  turn_blocks(d, v[5], v[9], v[2], v[6]);
-  turn_blocks(d, v[10], v[3], v[7], v[11]);
-  const V turned[12] = {v[0], v[5], v[10], v[4], v[9], v[3], v[8], v[2], v[7], v[1], v[6], v[11]};
-  HWY_UNROLL(12) for (int i = 0; i < 12; ++i) v[i] = turned[i];
+  transpose_blocks(d, v[0], v[4], v[8], v[1]);
+  transpose_blocks(d, v[5], v[9], v[2], v[6]);
+  transpose_blocks(d, v[10], v[3], v[7], v[11]);
+  const V transposed[12] = {v[0], v[5], v[10], v[4], v[9], v[3],
+                            v[8], v[2], v[7],  v[1], v[6], v[11]};
+  HWY_UNROLL(12) for (int i = 0; i < 12; ++i) v[i] = transposed[i];
 }
 
-// kLanes adjacent elements from each of R <= kLanes rows, into dst[k][0, R), W apart. Except in the
-// last k, more than R columns are written; where they do not belong to the row they belong to the
-// next k, which is written after.
+// Transposes kLanes adjacent elements, from rows[r] + at on, of R <= kLanes rows into dst[k * W +
+// r]. A k whose vector is longer than R also writes elements of the next k, which are written
+// afterwards; the very last k of a panel (`last`) does not.
 template <int R, int W, typename S>
 HWY_INLINE void pack_square(const S* const* rows, int64_t at, bool last, float* dst) {
   const hn::ScalableTag<float> d;
@@ -152,18 +153,18 @@ HWY_INLINE void pack_square(const S* const* rows, int64_t at, bool last, float* 
     else v[r] = hn::Zero(d);
   }
   if constexpr (R == 12 && W == 12 && kLanes == 16) {
-    turn_12x16(d, v);
+    transpose_12x16(d, v);
     HWY_UNROLL(12) for (int i = 0; i < R; ++i) hn::StoreU(v[i], d, dst + i * kLanes);
     return;
   }
-  turn_square(d, v);
+  transpose_square(d, v);
   HWY_UNROLL(16) for (int k = 0; k < kLanes - 1; ++k) hn::StoreU(v[k], d, dst + k * W);
   float* const end = dst + (kLanes - 1) * W;
   if (R == kLanes || !last) hn::StoreU(v[kLanes - 1], d, end);
   else hn::BlendedStore(v[kLanes - 1], hn::FirstN(d, R), d, end);
 }
 
-// Likewise the last n < kLanes elements of each row.
+// As pack_square() for the last n < kLanes elements of each row.
 template <int R, int W>
 HWY_INLINE void pack_rest(const float* const* rows, int64_t at, int64_t n, float* dst) {
   const hn::ScalableTag<float> d;
@@ -173,42 +174,42 @@ HWY_INLINE void pack_rest(const float* const* rows, int64_t at, int64_t n, float
   V v[kLanes];
   for (int r = 0; r < kLanes; ++r)
     v[r] = r < R ? hn::MaskedLoad(some, d, rows[r] + at) : hn::Zero(d);
-  turn_square(d, v);
+  transpose_square(d, v);
   for (int64_t k = 0; k < n - 1; ++k) hn::StoreU(v[k], d, dst + k * W);
   hn::BlendedStore(v[n - 1], hn::FirstN(d, R), d, dst + (n - 1) * W);
 }
 #endif
 
-// dst[k][0, w) from w rows at any offsets; fast where k advances by single steps. What stands up to
-// W is finite if the rows are.
+// Packs w <= W rows at any offsets into dst[k][W]; fast where k are adjacent in memory. Elements of
+// dst beyond w are finite if the rows are.
 template <int W, typename T, typename S>
-HWY_INLINE void pack_turned(const S* src, const int64_t* rows, int64_t w, const int64_t* ks,
+HWY_INLINE void pack_transposed(const S* src, const int64_t* rows, int64_t w, const int64_t* ks,
                             int64_t kc, T* dst) {
   int64_t k = 0;
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
   if constexpr (std::is_same_v<T, float>) {
     constexpr int kLanes = static_cast<int>(hn::MaxLanes(hn::ScalableTag<float>()));
-    if (w >= 4 || w == W) {  // rows that are missing repeat the last; what they give is not used
+    if (w >= 4 || w == W) {  // missing rows repeat the last one; their results are not used
       const S* at[W];
       for (int r = 0; r < W; ++r) at[r] = src + rows[std::min<int64_t>(r, w - 1)];
       constexpr int R = W < kLanes ? W : kLanes;
-      int64_t turned = 0;
-      while (turned + kLanes <= kc && is_run(ks + turned, kLanes)) turned += kLanes;
-      const int64_t rest = kc - turned;
-      const bool whole = std::is_same_v<S, float> && rest > 0 && is_run(ks + turned, rest);
+      int64_t transposed = 0;
+      while (transposed + kLanes <= kc && is_run(ks + transposed, kLanes)) transposed += kLanes;
+      const int64_t rest = kc - transposed;
+      const bool whole = std::is_same_v<S, float> && rest > 0 && is_run(ks + transposed, rest);
       for (int r = 0; r < W; r += kLanes) {
         float* const to = dst + r;
         if (r >= w) {
           const hn::ScalableTag<float> d;
-          for (k = 0; k < (whole ? kc : turned); ++k) hn::StoreU(hn::Zero(d), d, to + k * W);
+          for (k = 0; k < (whole ? kc : transposed); ++k) hn::StoreU(hn::Zero(d), d, to + k * W);
           continue;
         }
-        for (k = 0; k < turned; k += kLanes)
+        for (k = 0; k < transposed; k += kLanes)
           pack_square<R, W>(at + r, ks[k], k + kLanes == kc, to + k * W);
         if constexpr (std::is_same_v<S, float>)
-          if (whole) pack_rest<R, W>(at + r, ks[turned], rest, to + turned * W);
+          if (whole) pack_rest<R, W>(at + r, ks[transposed], rest, to + transposed * W);
       }
-      k = whole ? kc : turned;
+      k = whole ? kc : transposed;
     }
   }
 #endif
@@ -219,8 +220,8 @@ HWY_INLINE void pack_turned(const S* src, const int64_t* rows, int64_t w, const 
   }
 }
 
-/// Packs n rows, at `src + rows[i]`, of kc elements, at `+ ks[k]`, into panels of W rows:
-/// dst[panel][k][W]; what stands for rows missing from the last panel is finite if the others are.
+/// Packs n rows of kc elements, src[rows[i] + ks[k]], into panels of W rows, dst[panel][k][W]. The
+/// rows that are missing from the last panel are finite if the others are.
 template <int W, typename T, typename S>
 HWY_NOINLINE void pack_panels(const S* src, const int64_t* rows, int64_t n, const int64_t* ks,
                               int64_t kc, T* dst) {
@@ -235,12 +236,12 @@ HWY_NOINLINE void pack_panels(const S* src, const int64_t* rows, int64_t n, cons
   for (int64_t p = done; p < n; p += W, rows += W, dst += kc * W) {
     const int64_t w = std::min<int64_t>(W, n - p);
     if (is_run(rows, w)) pack_straight<W>(src + rows[0], w, ks, kc, dst);
-    else pack_turned<W>(src, rows, w, ks, kc, dst);
+    else pack_transposed<W>(src, rows, w, ks, kc, dst);
   }
 }
 
-/// pack_panels for an operand of dtype t at `base` + `offset` elements. Integers are widened with
-/// their sign, or lose what T has no room for.
+/// As pack_panels() for an operand of dtype t that begins `offset` elements after `base`. Integers
+/// are widened with their sign, or wrap if T is narrower.
 template <int W, typename T>
 void pack(DType t, const void* base, int64_t offset, const int64_t* rows, int64_t n,
           const int64_t* ks, int64_t kc, T* dst) {
@@ -255,7 +256,8 @@ void pack(DType t, const void* base, int64_t offset, const int64_t* rows, int64_
         if constexpr (sizeof(T) == 8) return from(int32_t{}, dst);
         [[fallthrough]];
       case DType::kU32:
-        if constexpr (sizeof(T) == 4) return from(float{}, reinterpret_cast<float*>(dst));  // as bits
+        if constexpr (sizeof(T) == 4)
+          return from(float{}, reinterpret_cast<float*>(dst));  // as bits
         return from(uint32_t{}, dst);
       default: return from(uint64_t{}, dst);
     }

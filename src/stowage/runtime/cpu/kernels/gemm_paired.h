@@ -1,5 +1,6 @@
-// One thread's share of a product of two operands packed as pairs of bf16, around a kernel that
-// multiplies panels of them. Not for other machines; see pairs.h.
+// One thread's share of a product of two operands packed as pairs of bf16: the loops around a
+// kernel that multiplies panels of pairs.
+// Not for other machines; see pairs.h.
 #pragma once
 
 #include <algorithm>
@@ -7,8 +8,8 @@
 #include <type_traits>
 
 #include "stowage/base/inside.h"
-#include "stowage/runtime/cpu/kernels/gemm_ahead.h"
 #include "stowage/runtime/cpu/kernels/gemm_plan.h"
+#include "stowage/runtime/cpu/kernels/gemm_prefetch.h"
 #include "stowage/runtime/cpu/kernels/half.h"
 #include "stowage/runtime/cpu/kernels/pairs.h"
 
@@ -16,30 +17,30 @@ namespace stow::cpu::pairs {
 
 inline constexpr int64_t kCols = kGemmColUnit;  // columns of a kernel's piece of C
 
-/// A panel of A times one of B into a piece of C.
+/// Arguments of a kernel that multiplies a panel of A by a panel of B into a piece of C.
 struct PieceArgs {
-  int64_t pairs;
-  const uint32_t *a, *b;  // panels; or of A rows where they lie,
-  ptrdiff_t a_stride;     // words from one row to the next; 0: a panel
+  int64_t pairs;          // depth, in pairs of k
+  const uint32_t *a, *b;  // panels; `a` may be rows of A in place
+  ptrdiff_t a_stride;     // of rows in place: words from one row to the next; 0: a panel
   void* out;
   ptrdiff_t out_stride;
-  const float* prev;  // earlier sums, or what the product is added to; may be out, or null
+  const float* prev;  // addend: the sums of earlier k, or C; may be out, or null
   ptrdiff_t prev_stride;
   int64_t cols;
   GemmFetch fetch;
-  const void* far;       // prev, or else out, where that is not near: to fetch at the beginning
+  const void* far;       // prev, or out if prev is in cache or null: prefetched at the beginning
   ptrdiff_t far_stride;  // in bytes
-  bool onto;   // prev is no part of the product
-  bool whole;  // prev may be read for kRows and kCols, however many are wanted
+  bool onto;   // prev is C, added to the finished product; false: earlier sums, to be continued
+  bool whole;  // all kRows x kCols elements of prev are readable, even if fewer are used
   const int8_t *a_marks, *b_marks;   // marks of the panels' rows, if their packing makes marks
   bool swapped;                      // A and B are exchanged
 };
-inline constexpr int64_t kFetchEvery = 4;  // pairs to a line fetched ahead
+inline constexpr int64_t kFetchEvery = 4;  // pairs for each line that is prefetched
 
-// As put_piece, where rows of C are adjacent and columns are not: a column at a time.
+// As put_piece() if rows of C are adjacent and columns are not: writes a column at a time.
 template <typename C>
-STOW_BF16 void put_turned(const float* piece, C* c, int64_t rows, const int64_t* col_offsets,
-                          int64_t cols, bool add) {
+STOW_BF16 void put_transposed(const float* piece, C* c, int64_t rows, const int64_t* col_offsets,
+                              int64_t cols, bool add) {
   const __mmask16 masks[2] = {first16(rows), first16(rows - kLanes)};
   for (int64_t j = 0; j < cols; j += kLanes) {
     __m512i v[2][kLanes];
@@ -47,7 +48,7 @@ STOW_BF16 void put_turned(const float* piece, C* c, int64_t rows, const int64_t*
       for (int64_t r = 0; r < kLanes; ++r)  // a piece may end with its rows
         v[h][r] = h * kLanes + r < rows ? _mm512_load_si512(piece + (h * kLanes + r) * kCols + j)
                                         : _mm512_setzero_si512();
-      turn(v[h]);
+      transpose_16x16(v[h]);
     }
     for (int64_t i = 0; i < std::min(kLanes, cols - j); ++i) {
       C* const to = c + col_offsets[j + i];
@@ -74,14 +75,15 @@ STOW_BF16 void put_turned(const float* piece, C* c, int64_t rows, const int64_t*
   }
 }
 
-// A finished piece [rows, kCols] rounded into C; with `add`, added to it after rounding.
+// Writes a finished piece [rows, kCols], rounded, into C; if `add`, adds the rounded piece to C.
+// `c` is the base of the offsets.
 template <typename C>
 STOW_BF16 void put_piece(const float* piece, C* c, const int64_t* row_offsets, int64_t rows,
                    const int64_t* col_offsets, int64_t cols, bool add) {
   const bool run = is_run(col_offsets, cols);
   if constexpr (!std::is_same_v<C, F16>)
     if (!run && rows > 1 && is_run(row_offsets, rows))
-      return put_turned(piece, c + row_offsets[0], rows, col_offsets, cols, add);
+      return put_transposed(piece, c + row_offsets[0], rows, col_offsets, cols, add);
   for (int64_t r = 0; r < rows; ++r, piece += kCols) {
     C* const to = c + row_offsets[r];
     const auto put_one = [&](float x, C& element) {
@@ -97,7 +99,8 @@ STOW_BF16 void put_piece(const float* piece, C* c, const int64_t* row_offsets, i
   }
 }
 
-// A finished row of kCols, onto `prev` (or null), into f32 or rounded into bf16.
+// Writes a finished row of kCols sums to `to` as f32, or rounded to bf16; adds prev first if it is
+// not null.
 template <typename Out>
 STOW_BF16 inline void write_row(const float* row, const float* prev, Out* to, int64_t cols) {
   const __mmask16 masks[2] = {first16(cols), first16(cols - kLanes)};
@@ -113,17 +116,23 @@ STOW_BF16 inline void write_row(const float* row, const float* prev, Out* to, in
   }
 }
 
-/// A tile of C at a time. Packed are up to the plan's depth of k, as K blocks one after the other;
-/// a panel of B then goes through its K blocks with the sums of a block of rows kept near, so that
-/// C is written once.
+/// Computes a tile of C at a time. Up to the plan's depth of k is packed at a time, as K blocks one
+/// after another. A panel of B then goes through its K blocks while the sums of a block of rows
+/// stay in cache, so that C is written once.
 ///
-/// The kernel has kRows, of its pieces; kPairUnit, of which the pairs of a K block are a multiple;
-/// Element, of the operands; kParts, that each is packed as; kFetches, lines fetched for 4 pairs;
-/// pack_left and pack_right, as PairPacking; and multiply<Out>(rows, PieceArgs&), into f32 or
-/// rounded into bf16, which may use up args.fetch. Where kMarks, packing also writes a mark of each
-/// row, and all of a depth is one K block. Where kReadsRows, it also takes rows of A as they lie.
-/// With kBeside, it packs panels of B beside its products, and writes pieces of C later, at
-/// flush() at the latest.
+/// `Kernel` has these members:
+///   kRows          rows of its pieces; pieces have kCols columns
+///   kPairUnit      the pairs of a K block are a multiple of it
+///   Element        type of the operands' elements
+///   kParts         number of bf16 as which each element is packed
+///   kFetches       lines prefetched for each kFetchEvery pairs
+///   pack_left, pack_right   as in PairPacking
+///   multiply<Out>(rows, PieceArgs&)   multiplies panels into f32, or rounded into bf16; it may
+///                  advance args.fetch
+///   kMarks         packing also writes a mark of each row (triples.h), and a depth is one K block
+///   kReadsRows     multiply() also takes rows of A in place
+///   kInterleaves   packs panels of B during its products, and writes pieces of C later, at flush()
+///                  at the latest
 template <typename Kernel>
 class PairedThread {
   static constexpr int64_t kRows = Kernel::kRows, kParts = Kernel::kParts;
@@ -141,8 +150,8 @@ class PairedThread {
         kept_(sums_ + plan.sums_bytes / 4),
         few_rows_(plan.depth <= kGemmBlockK && plan.task_m <= plan.row_unit()),
         large_(plan.k.extent * std::max(plan.m.extent, plan.n.extent) >= kLarge),
-        a_piece_(plan.a_made, false),
-        b_piece_(plan.b_made, true) {}
+        a_piece_(plan.a_prologue, false),
+        b_piece_(plan.b_prologue, true) {}
 
   void run(int64_t first_task, int64_t last_task) {
     for_each_gemm_tile(p_, first_task, last_task,
@@ -177,19 +186,19 @@ class PairedThread {
         uint32_t* to = a_pack_;
         for (int64_t k = 0; k < depth_ && !reads_a_; k += kGemmBlockK) {
           const int64_t kc = std::min(kGemmBlockK, depth_ - k);
-          if (p_.a_made.is)
-            pack_left(words_of(p_.a_made, m, rows, k0_ + k, kc), a_piece_.outer, rows, a_piece_.ks,
-                      kc, to);
+          if (p_.a_prologue.exists)
+            pack_left(words_of(p_.a_prologue, m, rows, k0_ + k, kc), a_piece_.outer, rows,
+                      a_piece_.ks, kc, to);
           else
             pack_left(a_ + a_batch_, a_rows_, rows, a_ks_ + k, kc, to);
           to += pairs_in(kc) * round_up(rows) * kParts;
         }
-        // The next block of A, of these k or the next.
-        const bool turn = m + p_.block_m >= m1;
-        const int64_t next_m = turn ? m0 : m + p_.block_m, next_k = turn ? k0_ + p_.depth : k0_;
+        // The next block of A: the next rows at these k, or the first rows at the next k.
+        const bool wraps = m + p_.block_m >= m1;
+        const int64_t next_m = wraps ? m0 : m + p_.block_m, next_k = wraps ? k0_ + p_.depth : k0_;
         const int64_t next_rows = std::min(p_.block_m, m1 - next_m);
-        if (p_.a_made.is)
-          ahead(a_ahead_, p_.a_made, next_m, next_rows, next_k);
+        if (p_.a_prologue.exists)
+          ahead(a_ahead_, p_.a_prologue, next_m, next_rows, next_k);
         else
           ahead(a_ahead_, a_ + a_batch_, &GemmDim::a_stride, p_.m, next_m, next_rows, next_k);
         block(m, n0, rows, cols, m == m0, sums_ + (m - m0) * p_.tile_n);
@@ -197,11 +206,11 @@ class PairedThread {
     }
   }
 
-  // may_read_a() is true if rows of A may be read where they are, over these k: their pairs lie
-  // side by side, and few columns would not repay packing them. are_read() is true if `rows` rows
-  // are read so: whole panels, evenly spaced.
+  // may_read_a() is true if rows of A may be read in place for the k that are packed: their k are
+  // adjacent, and there are too few columns to repay packing. are_read() is true if the current
+  // `rows` rows can be: they are whole panels and evenly spaced.
   bool may_read_a(int64_t cols) const {
-    return Kernel::kReadsRows && !p_.a_made.is && cols <= kFewCols &&
+    return Kernel::kReadsRows && !p_.a_prologue.exists && cols <= kFewCols &&
            depth_ % (2 * Kernel::kPairUnit) == 0 && is_run(a_ks_, depth_);
   }
   bool are_read(int64_t rows) const {
@@ -209,11 +218,12 @@ class PairedThread {
     return rows % kRows == 0 && stride > 0 && stride % 2 == 0 && evenly_spaced(a_rows_, rows);
   }
 
+  // Pairs of a K block of k elements, padded to kPairUnit.
   static int64_t pairs_in(int64_t k) {
     constexpr int64_t kUnit = 2 * Kernel::kPairUnit;
     return (k + kUnit - 1) / kUnit * Kernel::kPairUnit;
   }
-  // Lines that a product of the K block at k fetches.
+  // Lines that a product of the K block at k prefetches.
   int64_t lines_at(int64_t k) const {
     return pairs_in(std::min(kGemmBlockK, depth_ - k)) / kFetchEvery * Kernel::kFetches;
   }
@@ -226,7 +236,7 @@ class PairedThread {
     else
       kernel_.pack_left(src, rows, n, ks, kc, to);
   }
-  // The panels from column j of the tile on.
+  // Packs n columns of B from column j of the tile on.
   void pack_right(const Element* src, int64_t j, const int64_t* cols, int64_t n, const int64_t* ks,
                   int64_t kc, uint32_t* to) {
     if constexpr (Kernel::kMarks)
@@ -235,45 +245,48 @@ class PairedThread {
       kernel_.pack_right(src, cols, n, ks, kc, to);
   }
 
-  void ahead(GemmAhead& of, const Element* base, int64_t GemmDim::*stride, const GemmDims& outer,
-             int64_t first, int64_t n, int64_t k) {
+  void ahead(GemmPrefetcher& of, const Element* base, int64_t GemmDim::*stride,
+             const GemmDims& outer, int64_t first, int64_t n, int64_t k) {
     of.stop();
     if (large_ && k < p_.k.extent)
       of.start(base, sizeof(Element), stride, outer, first, n, p_.k, k,
                std::min(p_.depth, p_.k.extent - k));
   }
 
-  void ahead(GemmAhead& of, const GemmPlan::Made& made, int64_t first, int64_t n, int64_t k) {
+  void ahead(GemmPrefetcher& of, const GemmPlan::Prologue& prologue, int64_t first, int64_t n,
+             int64_t k) {
     of.stop();
-    if (large_ && k < p_.k.extent) of.start(made, first, n, k, std::min(p_.depth, p_.k.extent - k));
+    if (large_ && k < p_.k.extent)
+      of.start(prologue, first, n, k, std::min(p_.depth, p_.k.extent - k));
   }
 
-  // A piece of an operand with a prologue.
-  const Element* words_of(const GemmPlan::Made& of, int64_t first, int64_t n, int64_t k,
+  // Runs the prologue of an operand for a piece, as run_prologue().
+  const Element* words_of(const GemmPlan::Prologue& of, int64_t first, int64_t n, int64_t k,
                           int64_t kc) {
-    return static_cast<const Element*>(fill_piece(of, first, n, k, kc, b_pack_));
+    return static_cast<const Element*>(run_prologue(of, first, n, k, kc, b_pack_));
   }
 
-  // A block of A times a tile of B, whose panels the first block packs, each right before its use.
+  // Multiplies a block of A by a tile of B. The first block packs each panel of B right before its
+  // use.
   void block(int64_t m, int64_t n0, int64_t rows, int64_t cols, bool first, float* sums) {
-    int64_t finished = 0;  // columns that the epilogue has had
+    int64_t finished = 0;  // columns for which the epilogue has run
     const int64_t b_panel = pairs_in(depth_) * kCols * kParts;
     b_ahead_.stop();
     for (int64_t j = 0; j < cols; j += kCols) {
       const int64_t w = std::min(kCols, cols - j);
       uint32_t* const b = b_pack_ + j / kCols * b_panel;
-      if (first && p_.b_made.is) {
+      if (first && p_.b_prologue.exists) {
         for (int64_t k = 0; k < depth_; k += kGemmBlockK) {
           const int64_t kc = std::min(kGemmBlockK, depth_ - k);
-          pack_right(words_of(p_.b_made, n0 + j, w, k0_ + k, kc), j, b_piece_.outer, w, b_piece_.ks,
-                     kc, b + k / 2 * kCols * kParts);
+          pack_right(words_of(p_.b_prologue, n0 + j, w, k0_ + k, kc), j, b_piece_.outer, w,
+                     b_piece_.ks, kc, b + k / 2 * kCols * kParts);
         }
-        ahead(b_ahead_, p_.b_made, n0 + j + kCols, std::min(kCols, cols - j - kCols), k0_);
-      } else if (first && few_rows_) {  // no time to fetch between panels: all are packed in one go
+        ahead(b_ahead_, p_.b_prologue, n0 + j + kCols, std::min(kCols, cols - j - kCols), k0_);
+      } else if (first && few_rows_) {  // products are too short to prefetch in: packs all panels
         if (j == 0) pack_right(b_ + b_batch_, 0, b_cols_, cols, b_ks_, depth_, b_pack_);
       } else if (first) {
         int64_t next = j + kCols;  // to fetch
-        if constexpr (Kernel::kBeside) {
+        if constexpr (Kernel::kInterleaves) {
           if (j == 0) kernel_.start_right(b_ + b_batch_, b_cols_, w, b_ks_, depth_, b_marks_, b);
           kernel_.finish_right();
           if (next < cols)
@@ -294,20 +307,21 @@ class PairedThread {
           piece(k, a_pack_ + k / 2 * round_up(rows) * kParts, b + k / 2 * kCols * kParts, i,
                 std::min(kRows, rows - i), j, w, sums);
           --left;
-          if (first && p_.b_made.is) b_ahead_.fetch_rest(lines_at(k), left);
+          if (first && p_.b_prologue.exists) b_ahead_.fetch_rest(lines_at(k), left);
         }
-      if (!p_.finish || !last_k_ || !is_finish_due(p_, finished, j + w, cols)) continue;
+      if (!p_.epilogue || !last_k_ || !is_epilogue_due(p_, finished, j + w, cols)) continue;
       flush();
-      finish_piece(p_, m, m + rows, n0 + finished, n0 + j + w, b_pack_);
+      run_epilogue(p_, m, m + rows, n0 + finished, n0 + j + w, b_pack_);
       finished = j + w;
     }
     flush();
   }
   void flush() {
-    if constexpr (Kernel::kBeside) kernel_.flush();
+    if constexpr (Kernel::kInterleaves) kernel_.flush();
   }
 
-  // A panel of A times one of B, K block k of those packed, on its way into C.
+  // Multiplies a panel of A (rows [i, i + h) of the block) by a panel of B (columns [j, j + w) of
+  // the tile) for the packed K block at k. The sums go to a buffer or, with the last k, to C.
   void piece(int64_t k, const uint32_t* a, const uint32_t* b, int64_t i, int64_t h, int64_t j,
              int64_t w, float* sums) {
     const int64_t pairs = pairs_in(std::min(kGemmBlockK, depth_ - k));
@@ -321,9 +335,9 @@ class PairedThread {
     const bool in_c = p_.c == DType::kF32 && even &&
                       (!p_.accumulate || (begins && ends && !p_.partial_sums));
     float* const c_sums = in_c ? static_cast<float*>(c_) + at : nullptr;
-    float *const kept = Kernel::kBeside ? taken_ : kept_ + i * kCols, *const part =
-                                                                          sums + i * p_.tile_n + j;
-    GemmAhead& next = b_ahead_.done() ? a_ahead_ : b_ahead_;
+    float* const kept = Kernel::kInterleaves ? taken_ : kept_ + i * kCols;
+    float* const part = sums + i * p_.tile_n + j;
+    GemmPrefetcher& next = b_ahead_.done() ? a_ahead_ : b_ahead_;
     PieceArgs args;
     next.next(lines_at(k), a, args.fetch);
     args.pairs = pairs, args.a = a, args.b = b, args.cols = w;
@@ -369,7 +383,7 @@ class PairedThread {
       put_piece(out, static_cast<F16*>(c_) + c_batch_, c_rows_ + i, h, c_cols_ + j, w, add);
   }
 
-  // A piece of C at any strides.
+  // Copies h rows and w columns of C, at any strides, to `to`.
   void take(const float* c, int64_t i, int64_t h, int64_t j, int64_t w, float* to) const {
     for (int64_t r = 0; r < h; ++r)
       for (int64_t x = 0; x < w; ++x) to[r * kCols + x] = c[c_rows_[i + r] + c_cols_[j + x]];
@@ -381,8 +395,8 @@ class PairedThread {
     return true;
   }
 
-  static constexpr int64_t kFewCols = 768;
-  static constexpr int64_t kLarge = 1 << 18;  // elements of an operand that is read ahead
+  static constexpr int64_t kFewCols = 768;    // most columns for which A is read in place
+  static constexpr int64_t kLarge = 1 << 18;  // least elements of an operand to prefetch it
 
   const GemmPlan& p_;
   Kernel kernel_;
@@ -391,17 +405,17 @@ class PairedThread {
   uint32_t *b_pack_, *a_pack_;
   float *sums_, *kept_;
   bool few_rows_, large_, last_k_ = false, reads_a_ = false;
-  GemmAhead a_ahead_, b_ahead_;
+  GemmPrefetcher a_ahead_, b_ahead_;
   PieceOffsets a_piece_, b_piece_;
-  int64_t k0_ = 0, depth_ = 0;  // the k that are packed
+  int64_t k0_ = 0, depth_ = 0;  // the k that are packed: [k0_, k0_ + depth_)
   int64_t a_batch_ = 0, b_batch_ = 0, c_batch_ = 0;
   int64_t a_ks_[kGemmPairedWhole], b_ks_[kGemmPairedWhole];
   int64_t a_rows_[kGemmMaxBlockM], c_rows_[kGemmMaxBlockM];
   int64_t b_cols_[kGemmMaxTileN], c_cols_[kGemmMaxTileN];
   int8_t a_marks_[Kernel::kMarks ? kGemmMaxBlockM : 1],
       b_marks_[Kernel::kMarks ? kGemmMaxTileN : 1];
-  alignas(64) float taken_[Kernel::kBeside ? kRows * kCols
-                                           : 1];  // takes the place of kept_ if kBeside
+  // Used instead of kept_ if kInterleaves.
+  alignas(64) float taken_[Kernel::kInterleaves ? kRows * kCols : 1];
   bool c_rows_even_[kGemmMaxBlockM / kRows], c_cols_run_[kGemmMaxTileN / kCols];
 };
 

@@ -217,18 +217,19 @@ GemmPlan plan_gemm(const GemmSpec& spec, int threads, GemmForm form) {
   if (form == GemmForm::kTripled) fit_triples(p, plan_gemm(spec, threads, GemmForm::kPlain));
   if (spec.epilogue) p.epilogue_bytes = align_up(spec.epilogue->scratch_bytes, 64);
   p.thread_bytes = p.b_pack_bytes + p.a_pack_bytes + p.sums_bytes + p.kept_bytes;
-  const auto make = [&](const std::optional<GemmPrologue>& of, int64_t piece, GemmPlan::Made& made) {
+  const auto make = [&](const std::optional<GemmPrologue>& of, int64_t piece,
+                        GemmPlan::Prologue& prologue) {
     if (!of) return;
-    made = {true, of->rows_are_k, p.thread_bytes, p.thread_bytes + piece, nullptr};
+    prologue = {true, of->rows_are_k, p.thread_bytes, p.thread_bytes + piece, nullptr};
     p.thread_bytes += piece + align_up(of->scratch_bytes, 64);
   };
-  make(spec.a_prologue, kGemmMaxBlockM * kGemmBlockK * dtype_bytes(p.a), p.a_made);
-  make(spec.b_prologue, kGemmColUnit * kGemmBlockK * dtype_bytes(p.b), p.b_made);
+  make(spec.a_prologue, kGemmMaxBlockM * kGemmBlockK * dtype_bytes(p.a), p.a_prologue);
+  make(spec.b_prologue, kGemmColUnit * kGemmBlockK * dtype_bytes(p.b), p.b_prologue);
   p.thread_bytes += p.epilogue_bytes;
   return p;
 }
 
-int64_t first_cache_ways() {
+int64_t l1_ways() {
   constexpr int64_t kUsual = 8;  // where the system does not tell
   static const int64_t told = sysconf(_SC_LEVEL1_DCACHE_ASSOC);
   return told > 0 ? told : kUsual;

@@ -105,7 +105,8 @@ HWY_EXPORT(run_small);
 bool gemm_is_small(const GemmPlan& p) {
   constexpr int64_t kMostAlone = 256, kMostInVectors = 4096;  // multiply-adds
   if (p.form != GemmForm::kPlain || p.a != DType::kF32 || p.b != DType::kF32 ||
-      p.c != DType::kF32 || p.finish || p.epilogue_bytes > 0 || p.a_made.is || p.b_made.is ||
+      p.c != DType::kF32 || p.epilogue || p.epilogue_bytes > 0 || p.a_prologue.exists ||
+      p.b_prologue.exists ||
       p.batch.extent != 1 || p.m.count > 1 || p.n.count > 1 || p.k.count > 1 || p.k.extent == 0 ||
       p.k.extent > kGemmBlockK)
     return false;

@@ -1,5 +1,5 @@
-// Products of f32 so small that packing would be most of the work.
-// Not a plan: gemm.cpp asks whether one is small and calls this instead of a thread's share.
+// Products of f32 so small that packing would be most of the work, computed without packing.
+// Not a thread's share: gemm.cpp calls gemm_small() instead of one.
 #pragma once
 
 #include "stowage/runtime/cpu/kernels/gemm_plan.h"
@@ -10,7 +10,8 @@ namespace stow::cpu {
 /// with at most one dimension of each class.
 bool gemm_is_small(const GemmPlan& plan);
 
-/// Computes it; a and b are the plan's, exchanged where it is swapped. The bits are those of gemm.h.
+/// Computes the product. a and b are the plan's operands, exchanged if it is swapped. The bits are
+/// those of gemm.h.
 void gemm_small(const GemmPlan& plan, const float* a, const float* b, float* c);
 
 }  // namespace stow::cpu

@@ -21,16 +21,16 @@ static_assert(kGemmTiledRowUnit == kSide && kCols == kSide && kGemmPairsInTile =
               kGemmParts == triples::kParts);
 
 // A product goes into one of two pieces, and into C while the next product runs: the processor
-// waits for tiles in the one, and for memory in the other. Panels of B are packed beside products,
+// waits for tiles in the one, and for memory in the other. Panels of B are packed during products,
 // too.
 class TripleKernel : public triples::PanelPacking {
  public:
   static constexpr int64_t kRows = kSide, kCols = kSide, kPairUnit = kTile;
   using Element = float;
   static constexpr int64_t kParts = triples::kParts, kFetches = 3;
-  static constexpr bool kMarks = true, kBeside = true, kReadsRows = false;
+  static constexpr bool kMarks = true, kInterleaves = true, kReadsRows = false;
 
-  /// A panel, packed beside the products from now on until it has to be there.
+  /// A panel, packed during the next products until it is needed.
   void start_right(const float* src, const int64_t* rows, int64_t n, const int64_t* ks, int64_t kc,
                    Mark* marks, uint32_t* dst) {
     right_.start(src, rows, n, ks, kc, marks, dst);
@@ -40,10 +40,10 @@ class TripleKernel : public triples::PanelPacking {
   /// C is complete after flush() only.
   template <typename Out>
   STOW_AMX void multiply(int64_t rows, PieceArgs& args) {
-    GemmFetch& ahead = args.fetch;  // no copy, see GemmAhead::next
+    GemmFetch& ahead = args.fetch;  // no copy, see GemmPrefetcher::next
     const char* touch = static_cast<const char*>(args.far);
     int64_t touches = rows;
-    const auto beside = [&]() STOW_AMX {
+    const auto interleave = [&]() STOW_AMX {
       _mm_prefetch(ahead.next(), _MM_HINT_T1);
       _mm_prefetch(ahead.next(), _MM_HINT_T1);
       if (touches-- > 0) {
@@ -59,9 +59,9 @@ class TripleKernel : public triples::PanelPacking {
     float* const piece = pieces_[turn_ = !turn_];
     const int64_t steps = args.pairs / kTile;
     if (args.swapped)
-      triples::multiply<true>(steps, args.a, args.b, piece, beside);
+      triples::multiply<true>(steps, args.a, args.b, piece, interleave);
     else
-      triples::multiply<false>(steps, args.a, args.b, piece, beside);
+      triples::multiply<false>(steps, args.a, args.b, piece, interleave);
     flush();
     triples::undo_marks(steps, args.a, args.b, args.a_marks, args.b_marks, piece);
     waiting_ = {piece,

@@ -15,14 +15,16 @@ HWY_BEFORE_NAMESPACE();
 namespace stow::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// True if the target has wide vectors with FMA and the conversions below; the fallback is scalar.
+// True if the target has vectors with FMA and the conversions below; the fallback is scalar code.
 constexpr bool kHasSimd = HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128;
 
+// Returns the elements at p as a vector of tag d; bf16 and f16 are widened to f32.
 template <class D>
 HWY_INLINE hn::Vec<D> load_wide(D d, const hn::TFromD<D>* HWY_RESTRICT p) {
   return hn::LoadU(d, p);
 }
 
+// Writes v at p, rounded to the type of its elements as narrow() does.
 template <class D>
 HWY_INLINE void store_narrow(hn::Vec<D> v, D d, hn::TFromD<D>* HWY_RESTRICT p) {
   hn::StoreU(v, d, p);

@@ -15,7 +15,8 @@ struct F16 {
   uint16_t bits;
 };
 
-/// Converts a scalar to the type in which sums are kept. f32, f64 and integers stay as they are.
+/// Converts a scalar to the type of its accumulator: bf16 and f16 to f32, exactly. f32, f64 and
+/// integers stay as they are.
 template <typename T>
   requires std::is_arithmetic_v<T>
 T widen(T x) {
@@ -31,7 +32,7 @@ inline float widen(F16 x) {
                               (magnitude > 0x7c00 ? 0x400000u : 0u));
 }
 
-/// Rounds to nearest, ties to even; a NaN stays one (quiet).
+/// Stores x in the type of `to`, rounded to nearest, ties to even. A NaN becomes a quiet NaN.
 inline void narrow(float x, float& to) { to = x; }
 inline void narrow(double x, double& to) { to = x; }
 inline void narrow(float x, Bf16& to) {

@@ -1,5 +1,5 @@
-// The loops of XLA's general gather and scatter: over index vectors, and over a window of each.
-// Not the kernels; shared by gather.cpp and scatter.cpp.
+// The loops of XLA's general gather and scatter: over index vectors, and over the window of each.
+// Not the kernels; those are in gather.cpp and scatter.cpp.
 #pragma once
 
 #include <algorithm>
@@ -17,8 +17,9 @@ inline bool contains(const Dims& list, size_t value) {
   return std::find(list.begin(), list.end(), static_cast<int64_t>(value)) != list.end();
 }
 
-/// Index vectors in row-major order. Offsets: 0 the array of slices (the gather's result, the
-/// scatter's updates), 1 the indices, 2 the operand, by its batch axes.
+/// The index vectors of a gather or scatter, in row-major order. `nest` loops over them with
+/// offsets into three arrays: 0 the slices (the gather's result, the scatter's updates), 1 the
+/// indices, 2 the operand, along its batch axes.
 class IndexVectors {
  public:
   IndexVectors(const GatherParams& params, const TensorView& operand, const TensorView& indices,
@@ -43,17 +44,20 @@ class IndexVectors {
     }
   }
 
+  /// One component of the index vectors: the axis of the operand that it indexes, the last start of
+  /// a window there, and the extent and stride of the axis.
   struct Component {
     int64_t axis, last_start, extent, stride;
   };
   const std::vector<Component>& components() const { return components_; }
-  /// Component k of the vector at offset `at` of the indices.
+  /// Returns component k of the vector at offset `at` of the indices.
   int64_t start(int64_t at, size_t k) const {
     return load_index(data_, dtype_, at + static_cast<int64_t>(k) * component_stride_);
   }
   const std::byte* data() const { return data_; }
   int64_t component_stride() const { return component_stride_; }
-  /// Offset into the operand of the window of the vector at `at`, its start clamped.
+  /// Returns the offset in the operand of the window of a vector, whose start is clamped. `at` has
+  /// the offsets of `nest`, or is the offset of the vector in the indices.
   int64_t clamped(const std::array<int64_t, 3>& at) const { return at[2] + clamped(at[1]); }
   int64_t clamped(int64_t at) const {
     int64_t offset = 0;
@@ -62,6 +66,7 @@ class IndexVectors {
           std::clamp<int64_t>(start(at, k), 0, components_[k].last_start) * components_[k].stride;
     return offset;
   }
+  /// True if the window of the vector at offset `at` is inside the operand, unclamped.
   bool in_range(int64_t at) const {
     for (size_t k = 0; k < components_.size(); ++k) {
       const int64_t s = start(at, k);
@@ -79,12 +84,12 @@ class IndexVectors {
   std::vector<Component> components_;
 };
 
-/// Index vectors of a line that are looked at together: they are still near when they are used.
-inline constexpr int64_t kIndexPart = 1024;
+/// Index vectors that are checked at a time, so that they are still in cache when they are used.
+inline constexpr int64_t kIndexChunk = 1024;
 
 /// True if all of n indices lie in [first, last], where `first` is 0 or above.
 template <typename I>
-bool are_within(const I* index, int64_t n, int64_t first, int64_t last) {
+bool all_in_range(const I* index, int64_t n, int64_t first, int64_t last) {
   using U = std::make_unsigned_t<I>;
   constexpr uint64_t kMost = std::numeric_limits<I>::max();
   if (last < first || static_cast<uint64_t>(first) > kMost) return n == 0;
@@ -96,33 +101,39 @@ bool are_within(const I* index, int64_t n, int64_t first, int64_t last) {
   return outside == 0;
 }
 
-/// True if 32 bits hold where kIndexPart index vectors in range lead to, each `step` elements on.
-inline bool are_near(const std::vector<IndexVectors::Component>& components, int64_t step) {
+/// True if 32 bits hold the offsets of kIndexChunk index vectors that are in range, where each
+/// vector adds `step` elements to those before.
+inline bool offsets_fit_in_32_bits(const std::vector<IndexVectors::Component>& components,
+                                   int64_t step) {
   constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
-  int64_t last = std::abs(step) < kMost / kIndexPart ? std::abs(step) * kIndexPart : kMost;
+  int64_t last = std::abs(step) < kMost / kIndexChunk ? std::abs(step) * kIndexChunk : kMost;
   for (const IndexVectors::Component& c : components)
     last += c.stride >= 0 && c.last_start < kMost && c.stride < kMost ? c.last_start * c.stride
                                                                       : kMost;
   return step >= 0 && last < kMost;
 }
 
-/// i * step + index[i] * stride for n <= kIndexPart indices that are_near(): in `places`, or the indices
-/// themselves where that is what they are.
+/// Returns the offsets i * step + index[i] * stride of n <= kIndexChunk indices for which
+/// offsets_fit_in_32_bits() is true. They are written to `offsets`, unless they are the indices
+/// themselves, which are then returned.
 template <typename I>
-const int32_t* find_places(const I* index, int64_t n, int64_t step, int64_t stride, int32_t* places) {
+const int32_t* find_offsets(const I* index, int64_t n, int64_t step, int64_t stride,
+                            int32_t* offsets) {
   if constexpr (std::is_same_v<I, int32_t>)
     if (step == 0 && stride == 1) return index;
   const auto by = static_cast<int32_t>(step), times = static_cast<int32_t>(stride);
   for (int32_t i = 0; i < static_cast<int32_t>(n); ++i)
-    places[i] = i * by + static_cast<int32_t>(index[i]) * times;
-  return places;
+    offsets[i] = i * by + static_cast<int32_t>(index[i]) * times;
+  return offsets;
 }
 
-/// Axes of a window, strides in slices and operand; `axis` is the operand's, not merged yet.
+/// An axis of a window: the operand's axis, and the loop over it with strides in slices and
+/// operand.
 struct WindowAxis {
   int64_t axis;
   LoopAxis<2> loop;
 };
+/// Returns the axes of the operand's windows, not merged.
 inline std::vector<WindowAxis> window_axes(const GatherParams& params, const TensorView& operand,
                                            const TensorView& slices) {
   std::vector<WindowAxis> axes;

@@ -46,7 +46,7 @@ Result<void> limit_instruction_set() {
   return {};
 }
 
-void obey_environment() {
+void limit_instruction_set_once() {
   static const Result<void> limited = limit_instruction_set();
   if (!limited) throw TraceError("[environment] " + limited.error());
 }

@@ -1,5 +1,6 @@
-// How much of what the machine has the kernels use, where less than all is wanted: to have the speed
-// or the bits of a lesser machine.
+// The limit that STOW_ISA sets on the instruction set of the kernels, to get the speed or the bits
+// of a lesser machine.
+// Not the choice of the best set up to the limit; Highway makes it.
 #pragma once
 
 #include <string>
@@ -9,22 +10,22 @@
 
 namespace stow::cpu {
 
-/// Holds kernels to the instruction set that the environment variable STOW_ISA names, if it is set:
-/// "avx512" (all but tiles), "avx2" or "baseline" (SSE2).
-/// Errors: another name.
+/// Limits kernels to the instruction set that the environment variable STOW_ISA names: "avx512"
+/// (without AMX tiles), "avx2" or "baseline" (SSE2). No limit if the variable is not set.
+/// Errors: any other name.
 Result<void> limit_instruction_set();
 
-/// The same, once in a process: every device and every compilation calls it first, so that the
-/// environment counts in every program that links the library. What the variable says later has no
-/// effect. Errors: TraceError for another name, every time.
-void obey_environment();
+/// Calls limit_instruction_set() the first time in a process; later changes of the variable have no
+/// effect. Every device and every compilation calls it first, so the variable takes effect in every
+/// program that links the library. Errors: every call throws a TraceError if the name was invalid.
+void limit_instruction_set_once();
 
 /// True if kernels may use tiles (AMX) on a machine that has them. Without STOW_ISA this is true,
-/// also in programs that never call obey_environment().
+/// also in programs that never call limit_instruction_set_once().
 bool allows_tiles();
 
-/// The instruction set that kernels use, in Highway's word: "AVX2", "AVX3_DL". Processes that have
-/// different ones may compute different bits.
+/// Returns Highway's name of the instruction set that kernels use, such as "AVX2" or "AVX3_DL".
+/// Processes with different instruction sets may compute different bits.
 std::string instruction_set_in_use();
 
 /// Returns the instruction set that STOW_ISA names, or an empty string.

@@ -1,5 +1,6 @@
-// Groups of lanes that kernels along one axis walk together.
-// Not the kernels; shared by lanes.cpp and cumulative.cpp.
+// Groups of lanes that kernels along one axis process together. A lane is the elements along that
+// axis for one index of the other axes.
+// Not the kernels; those are in lanes.cpp and cumulative.cpp.
 #pragma once
 
 #include "stowage/runtime/cpu/kernels/nest.h"
@@ -7,11 +8,13 @@
 
 namespace stow::cpu::kernels {
 
-inline constexpr int64_t kLanes = 64;  // lanes walked together where they are the denser way
-inline constexpr int64_t kFew = 4;     // else: so that several chains of additions are under way
+inline constexpr int64_t kLanes = 64;  // lanes of a group if they are closer than a lane's elements
+inline constexpr int64_t kFew = 4;     // else, to have several independent chains of additions
 
-/// Calls f(offsets, n, lane_strides) for groups of n <= kLanes lanes that lie along one axis of the
-/// nest. Operand 1 decides the order of the axes.
+/// Calls f(offsets, n, lane_strides) for each group of n <= kLanes lanes along one axis of the nest
+/// `lanes`. `offsets` are those of the first lane and `lane_strides` lead from lane to lane, both
+/// in elements of each operand. The strides of operand 1 decide the order of the axes.
+/// `axis_stride` is operand 1's stride along a lane; `axis_bytes` are the bytes of a lane.
 template <size_t N, typename F>
 void for_each_lane_group(Nest<N> lanes, int64_t axis_stride, int64_t axis_bytes, int threads,
                          const F& f) {

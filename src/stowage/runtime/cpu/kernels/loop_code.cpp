@@ -217,7 +217,7 @@ template <typename T>
   STOW_HANDLER(jump_by_bool), STOW_HANDLER(jump_by_index), STOW_HANDLER(jump_if_false),           \
   STOW_HANDLER(leave_if_false), STOW_HANDLER(next), STOW_HANDLER(again), STOW_HANDLER(enter),     \
   STOW_HANDLER(next_of), STOW_HANDLER(again_of)
-constexpr size_t kNumHandlers = kCommandHandlers + static_cast<size_t>(LoopCommand::kAgainOf);
+constexpr size_t kNumHandlers = kCommandHandlers + static_cast<size_t>(LoopCommand::kAgainNested);
 
 float f32_at(const std::byte* at) { return at ? load_single<float>(at) : 0; }
 uint32_t word_at(const LastResults& last) {
@@ -443,7 +443,7 @@ std::vector<bool> targets_of(std::span<const LoopInstruction> code) {
       case LoopCommand::kJump:
       case LoopCommand::kJumpIfTrue:
       case LoopCommand::kJumpIfFalse:
-      case LoopCommand::kNextOf:
+      case LoopCommand::kNextNested:
         mark(made.target);
         break;
       case LoopCommand::kJumpByBool:
@@ -465,7 +465,7 @@ LastResults link_loop(std::span<LoopInstruction> code, std::span<const uint8_t> 
   for (LoopInstruction& made : code) {
     if (made.command != LoopCommand::kSingle)
       made.handler = handlers[kCommandHandlers + static_cast<size_t>(made.command) - 1];
-    if (made.command == LoopCommand::kEnter) made.at_begin = {};
+    if (made.command == LoopCommand::kEnterNested) made.at_begin = {};
   }
   // A loop's next iteration begins with the registers that the last one left. The first pass finds what they
   // hold, the second one begins with it.
@@ -498,11 +498,11 @@ LastResults link_loop(std::span<LoopInstruction> code, std::span<const uint8_t> 
         case LoopCommand::kRunKernel:
           registers.forget();
           break;
-        case LoopCommand::kEnter:
+        case LoopCommand::kEnterNested:
           registers = Registers(made.at_begin);
           break;
-        case LoopCommand::kAgainOf:
-          // kEnter stands before the loop's first instruction.
+        case LoopCommand::kAgainNested:
+          // kEnterNested stands before the loop's first instruction.
           end(code[static_cast<size_t>(static_cast<int64_t>(i) + made.target) - 1].at_begin,
               registers.last());
           break;
@@ -519,7 +519,7 @@ LastResults link_loop(std::span<LoopInstruction> code, std::span<const uint8_t> 
   if (!pass(false)) {
     at_begin = {};
     for (LoopInstruction& made : code)
-      if (made.command == LoopCommand::kEnter) made.at_begin = {};
+      if (made.command == LoopCommand::kEnterNested) made.at_begin = {};
     pass(false);
   }
   return at_begin;

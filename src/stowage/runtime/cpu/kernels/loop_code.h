@@ -1,6 +1,6 @@
-// Loop code: the iterations of a loop as a list of instructions. A single element is computed in line, other
-// work is a call.
-// Not how the list is made; runtime/cpu/bound_loop.cpp makes it of bound kernels.
+// Loop code: the body of a loop as a list of instructions for an interpreter. Operations on one
+// element are done inline, other work by calls.
+// Not the compiler of the list; runtime/cpu/bound_loop.cpp makes it from bound kernels.
 #pragma once
 
 #include <cstddef>
@@ -12,29 +12,31 @@
 
 namespace stow::cpu {
 
+/// The commands of instructions. Targets of jumps are relative to the instruction.
 enum class LoopCommand : uint8_t {
-  kSingle,        ///< The element `op` of `single`.
+  kSingle,        ///< run_single(op, single)
   kCallMap,       ///< map(*map_arguments)
   kCall,          ///< call->run()
   kRunKernel,     ///< run(context)
   kMove,          ///< *address += delta
   kMoveInTurn,    ///< *address += deltas[number of the next iteration mod n_deltas]
-  kJump,          ///< To `target`: so many instructions on.
-  kJumpIfTrue,    ///< To `target` if the bool at `index` is true.
-  kJumpByBool,    ///< To targets[the bool at `index`, clamped to them].
-  kJumpByIndex,   ///< To targets[the i32 at `index`, clamped to them].
-  kJumpIfFalse,   ///< To `target` if the bool at `index` is false.
+  kJump,          ///< Jumps to `target`.
+  kJumpIfTrue,    ///< Jumps to `target` if the bool at `index` is true.
+  kJumpByBool,    ///< Jumps to targets[i], where i is the bool at `index`, clamped to the targets.
+  kJumpByIndex,   ///< Jumps to targets[i], where i is the i32 at `index`, clamped to the targets.
+  kJumpIfFalse,   ///< Jumps to `target` if the bool at `index` is false.
   kLeaveIfFalse,  ///< Ends the loop if the bool at `index` is false.
-  kNext,          ///< Ends the loop after the last iteration, or goes on to the next one.
-  kAgain,         ///< As kNext, but goes to the first instruction.
-  // For a loop in the list:
-  kEnter,     ///< Fills the registers with `at_begin`; the loop's first instruction follows.
-  kNextOf,    ///< Counts an iteration in *count. If it was the last one, sets that to 0 and goes to `target`.
-  kAgainOf    ///< The same, but goes to `target` if it was not the last one.
+  kNext,          ///< Counts an iteration; ends the loop after the last one. Else continues.
+  kAgain,         ///< As kNext, but else continues with the first instruction.
+  // For a nested loop in the list:
+  kEnterNested,  ///< Loads the registers from `at_begin`. The loop's first instruction follows.
+  kNextNested,   ///< Counts an iteration in *count; after the last, resets it, jumps to `target`.
+  kAgainNested   ///< The same, but jumps to `target` if the iteration was not the last one.
 };
 
-/// Addresses of the results that registers hold at the begin of every iteration of a loop; null for none. A
-/// chain of elements that find them in registers does not wait for memory.
+/// Addresses of the results that the interpreter's registers hold at the start of every iteration
+/// of a loop; null for none. Operations that find their operands in registers do not wait for
+/// memory.
 struct LastResults {
   const std::byte* f32;         ///< The last f32.
   const std::byte* f32_before;  ///< The last but one.
@@ -43,7 +45,7 @@ struct LastResults {
 };
 
 struct LoopInstruction {
-  void* handler = nullptr;  ///< The code in run_loop() that executes it; set by link_loop().
+  void* handler = nullptr;  ///< The code of run_loop() that executes it; set by link_loop().
   LoopCommand command = LoopCommand::kAgain;
   SingleOp op = SingleOp::kNone;
   int32_t target = 0;
@@ -77,12 +79,14 @@ struct LoopInstruction {
   };
 };
 
-/// Makes a list ready to run whose instructions have their addresses. Bit 0 of moving[i] says that
-/// what instruction i writes moves from iteration to iteration, bit k + 1 that args[k] does; such
-/// values are read from memory.
+/// Prepares a list for run_loop(), after the addresses of its instructions are set. Returns the
+/// registers at the start of an iteration. Bit 0 of moving[i] is set if the address to which
+/// instruction i writes changes between iterations, bit k + 1 if that of args[k] does; such values
+/// are read from memory.
 LastResults link_loop(std::span<LoopInstruction> code, std::span<const uint8_t> moving);
 
-/// Runs the instructions, `trip_count` times or until the predicate is false.
+/// Runs a list `trip_count` times, or until a kLeaveIfFalse ends it. `last` is the result of
+/// link_loop().
 void run_loop(const LoopInstruction* code, int64_t trip_count, const LastResults& last);
 
 }  // namespace stow::cpu

@@ -1,5 +1,5 @@
-// Nest: the loops over N strided operands of one shape, with unit axes dropped and axes merged.
-// Not an iteration order by itself; callers sort the axes where the order is free.
+// Nest: a loop nest over N strided operands of one shape, without axes of extent 1.
+// Not a choice of loop order; callers sort and merge the axes if the order is free.
 #pragma once
 
 #include <algorithm>
@@ -12,16 +12,18 @@
 
 namespace stow::cpu::kernels {
 
+/// One loop of a nest.
 template <size_t N>
 struct LoopAxis {
   int64_t extent = 1;
   std::array<int64_t, N> stride{};  ///< In elements of each operand.
 };
 
-/// Outermost first. No axes: one element.
+/// Loops, outermost first. A nest without axes has one element.
 template <size_t N>
 using Nest = std::vector<LoopAxis<N>>;
 
+/// Returns the number of elements of a nest.
 template <size_t N>
 int64_t count(const Nest<N>& nest) {
   int64_t n = 1;
@@ -29,12 +31,13 @@ int64_t count(const Nest<N>& nest) {
   return n;
 }
 
+/// Appends an innermost axis, unless its extent is 1.
 template <size_t N>
 void add_axis(Nest<N>& nest, int64_t extent, const std::array<int64_t, N>& stride) {
   if (extent != 1) nest.push_back({extent, stride});
 }
 
-/// Joins neighbours that every operand walks as one axis.
+/// Merges each pair of adjacent axes that has one common stride in every operand.
 template <size_t N>
 void merge(Nest<N>& nest) {
   Nest<N> merged;
@@ -50,7 +53,7 @@ void merge(Nest<N>& nest) {
   nest = std::move(merged);
 }
 
-/// Largest stride of operand `k` first.
+/// Sorts the axes by the magnitude of operand k's stride, the largest outermost.
 template <size_t N>
 void sort_by_stride(Nest<N>& nest, size_t k) {
   std::stable_sort(nest.begin(), nest.end(), [&](const auto& a, const auto& b) {
@@ -58,12 +61,14 @@ void sort_by_stride(Nest<N>& nest, size_t k) {
   });
 }
 
-/// The elements of a nest in row-major order, from any of them on.
+/// An iterator over the elements of a nest in row-major order. The nest must outlive it.
 template <size_t N>
 class Walk {
  public:
+  /// Starts at row-major element `begin`.
   Walk(const Nest<N>& nest, int64_t begin) : nest_(nest), index_(nest.size()) { seek(begin); }
 
+  /// Moves to row-major element `linear`.
   void seek(int64_t linear) {
     offset = {};
     for (size_t a = nest_.size(); a-- > 0;) {
@@ -74,7 +79,7 @@ class Walk {
     }
   }
   void next() { advance(1); }
-  /// Steps `n` along the innermost axis; n is at most run().
+  /// Moves n elements on along the innermost axis; n is at most run().
   void advance(int64_t n) {
     for (size_t a = nest_.size(); a-- > 0; n = 1) {
       for (size_t k = 0; k < N; ++k) offset[k] += n * nest_[a].stride[k];
@@ -83,10 +88,10 @@ class Walk {
       for (size_t k = 0; k < N; ++k) offset[k] -= nest_[a].extent * nest_[a].stride[k];
     }
   }
-  /// Elements left along the innermost axis.
+  /// Returns the number of elements left along the innermost axis, the current one included.
   int64_t run() const { return nest_.empty() ? 1 : nest_.back().extent - index_.back(); }
 
-  std::array<int64_t, N> offset{};  ///< Offsets of the element walked to, in elements.
+  std::array<int64_t, N> offset{};  ///< Offset of the current element in each operand, in elements.
 
  private:
   const Nest<N>& nest_;

@@ -1,5 +1,5 @@
-// Functions of the families of op kernels that run_op calls. Internal to the op kernels.
-// Not the contract; that is op_kernels.h.
+// The functions that run_op() calls, one for each op or family of ops; internal to the op kernels.
+// Not their contract; that is in op_kernels.h.
 #pragma once
 
 #include <span>
@@ -16,13 +16,13 @@ using Views = std::span<const TensorView>;
 // copy.cpp
 /// dst[...] = src[...] for elements of `width` bytes; operand 0 of the nest is dst, 1 is src.
 void copy_nest(std::byte* dst, const std::byte* src, Nest<2> nest, int64_t width, int threads);
-/// As copy_nest in the caller's thread, for nests with few axes and many calls.
+/// As copy_nest() on the caller's thread, for nests with few axes that are copied many times.
 void copy_small(std::byte* dst, const std::byte* src, const Nest<2>& nest, int64_t width);
 /// Sets every element of dst to the one at `element`.
 void fill(const TensorView& dst, const std::byte* element, int threads);
-/// Row-major element i of src to row-major element i of dst.
+/// Copies row-major element i of src to row-major element i of dst; the shapes may differ.
 void copy_reshaped(const TensorView& src, const TensorView& dst, int threads);
-/// The window of `sizes` elements from `starts` on.
+/// Returns the part of `view` that begins at indices `starts` and has extents `sizes`.
 TensorView window(const TensorView& view, const Dims& starts, const Dims& sizes);
 
 // leaf.cpp
@@ -67,7 +67,7 @@ void cumulative(OpKind op, const AxisParams& params, Views in, Views out, int th
 void linear_scan(const AxisParams& params, Views in, Views out, int threads);
 
 // sort.cpp
-/// Bytes of scratch of sort and top_k.
+/// Returns the bytes of scratch of sort() and top_k().
 int64_t sort_scratch_bytes(int64_t axis, Views in, int threads);
 void sort(const AxisParams& params, Views in, Views out, void* scratch, int threads);
 void top_k(const TopKParams& params, Views in, Views out, void* scratch, int threads);

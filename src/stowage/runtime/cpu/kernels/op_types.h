@@ -13,12 +13,12 @@
 
 namespace stow::cpu::kernels {
 
-/// A byte that is 0 or not.
+/// A bool in memory: any byte but 0 is true.
 struct Bool {
   uint8_t value;
 };
 
-/// Calls f with a value of the C++ type of `dtype`.
+/// Calls f with a value of the C++ type of `dtype`; only its type matters. Returns what f returns.
 template <typename F>
 auto with_dtype(DType dtype, const F& f) {
   switch (dtype) {
@@ -54,11 +54,12 @@ inline constexpr bool kIsHalf = std::is_same_v<T, Bf16> || std::is_same_v<T, F16
 template <typename T>
 inline constexpr bool kIsFloat = kIsHalf<T> || std::is_floating_point_v<T>;
 
-/// Type of accumulators of T: f32 for f16 and bf16, a byte of 0 or 1 for bool, else T.
+/// Type of accumulators of T: float for f16 and bf16, bool for Bool, else T.
 template <typename T>
 using Acc =
     std::conditional_t<kIsHalf<T>, float, std::conditional_t<std::is_same_v<T, Bool>, bool, T>>;
 
+/// Converts an element to the type of its accumulator.
 template <typename T>
 Acc<T> load(T x) {
   if constexpr (kIsHalf<T>)
@@ -69,6 +70,7 @@ Acc<T> load(T x) {
     return x;
 }
 
+/// Stores an accumulator as an element, rounded as narrow() does.
 template <typename T>
 void store(Acc<T> x, T& to) {
   if constexpr (kIsHalf<T>)
@@ -79,7 +81,7 @@ void store(Acc<T> x, T& to) {
     to = x;
 }
 
-/// Integers wrap; bool is "or".
+/// Returns a + b. Integers wrap; of bool, "or".
 template <typename A>
 A add(A a, A b) {
   if constexpr (std::is_same_v<A, bool>)
@@ -90,7 +92,7 @@ A add(A a, A b) {
     return a + b;
 }
 
-/// Integers wrap; bool is "and".
+/// Returns a * b. Integers wrap; of bool, "and".
 template <typename A>
 A mul(A a, A b) {
   if constexpr (std::is_same_v<A, bool>)
@@ -101,7 +103,7 @@ A mul(A a, A b) {
     return a * b;
 }
 
-/// NaN where either is; +0 is above -0.
+/// Returns the larger of two numbers; minimum() the smaller. NaN if either is; +0 is above -0.
 template <typename A>
 A maximum(A a, A b) {
   if constexpr (std::is_floating_point_v<A>)
@@ -115,7 +117,7 @@ A minimum(A a, A b) {
   return a < b || a != a ? a : b;
 }
 
-/// Calls f with a value of an unsigned type of `width` bytes.
+/// Calls f with a value of the unsigned type of `width` bytes: 1, 2, 4 or 8.
 template <typename F>
 void with_width(int64_t width, const F& f) {
   switch (width) {
@@ -157,7 +159,7 @@ void with_index(DType dtype, const F& f) {
   STOW_CHECK(false, "{} is no index type", dtype_name(dtype));
 }
 
-/// An index as int64; u64 beyond it gives the largest.
+/// Returns an index as int64. A u64 beyond its range gives the largest int64.
 template <typename I>
 int64_t as_start(I index) {
   constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
@@ -167,7 +169,8 @@ int64_t as_start(I index) {
     return index;
 }
 
-/// An integer of any dtype as int64; u64 beyond it gives the largest.
+/// Returns element `offset` of an array of integers at p as int64. A u64 beyond its range gives the
+/// largest int64.
 inline int64_t load_index(const std::byte* p, DType dtype, int64_t offset) {
   constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
   switch (dtype) {

@@ -1,9 +1,10 @@
-// Pairs of bf16 for the instructions that multiply them (AVX-512-BF16): how operands are packed,
-// how sums are rounded. Not for other machines: include it only where __x86_64__ and __GNUC__ are
-// defined, and call it only where can_multiply_pairs().
+// Pairs of bf16 for the instructions that multiply them (AVX-512-BF16): packs operands as words of
+// two bf16 with adjacent k, and rounds sums.
+// Not for other machines: include it only where __x86_64__ and __GNUC__ are defined, and call it
+// only if can_multiply_pairs().
 #pragma once
 
-// GCC 12 takes the deliberately undefined registers of its own intrinsics for mistakes of ours.
+// GCC 12 warns about the deliberately undefined registers in its own intrinsics.
 #if !defined(__clang__)
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
@@ -15,14 +16,14 @@
 
 #include "stowage/runtime/cpu/kernels/half.h"
 
-// On every function, as no other machine may meet these instructions.
+// Stands on every function here: the compiler may use these instructions in no other code.
 #define STOW_BF16 __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,fma")))
 
 namespace stow::cpu::pairs {
 
-inline constexpr int64_t kLanes = 16;
+inline constexpr int64_t kLanes = 16;  // words of a vector
 
-// The low n of 16 lanes, or of 32.
+// Return the mask of the low n of 16 lanes, or of 32; n may be out of range.
 STOW_BF16 inline __mmask16 first16(int64_t n) {
   return static_cast<__mmask16>(n >= 16 ? 0xffff : n <= 0 ? 0 : (1u << n) - 1);
 }
@@ -44,8 +45,8 @@ STOW_BF16 inline bool is_run(const int64_t* offsets, int64_t n) {
   return true;
 }
 
-// Turns a 16 x 16 block of pairs held as rows.
-STOW_BF16 inline void turn(__m512i* v) {
+// Transposes the 16 x 16 block of words whose rows are v[0] to v[15].
+STOW_BF16 inline void transpose_16x16(__m512i* v) {
   __m512i t[16];
   for (int i = 0; i < 16; i += 2) {
     t[i] = _mm512_unpacklo_epi32(v[i], v[i + 1]);
@@ -70,19 +71,21 @@ STOW_BF16 inline void turn(__m512i* v) {
   for (int i = 0; i < 16; ++i) v[i] = t[i];
 }
 
-/// Half of a packed pair that holds the earlier k. It is the high half where the two products are
-/// made one after the other (AVX-512-BF16). In memory it is the low half.
+/// Half of a packed word that holds the earlier k of a pair. AVX-512-BF16 adds the product of the
+/// high halves first, so its operands have the earlier k there. Two adjacent bf16 in memory have it
+/// in the low half.
 enum class EarlierK { kHigh, kLow };
 template <EarlierK kEarlier>
 constexpr uint32_t as_pair(uint32_t earlier, uint32_t later) {
   return kEarlier == EarlierK::kHigh ? earlier << 16 | later : later << 16 | earlier;
 }
 
-// Pairs [first, last) of a panel of w adjacent rows from `src` on: dst[pair][W].
+// Packs pairs [first, last) of a panel of w <= W rows into dst[pair][W]. Row r at k is
+// src[ks[k] + r]; rows beyond w and k beyond kc are zeros.
 template <int W, EarlierK kEarlier = EarlierK::kHigh>
 STOW_BF16 void pack_straight(const uint16_t* src, int64_t w, const int64_t* ks, int64_t kc,
                              int64_t first, int64_t last, uint32_t* dst) {
-  // Word i of the low halves, then word i of the high ones; of the first 16 and of the last.
+  // Interleaves the elements of `low` and `high`: the first 16 of each, and the last 16 of each.
   const __m512i lane = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
   const __m512i first_half =
       _mm512_or_si512(lane, _mm512_slli_epi32(_mm512_or_si512(lane, _mm512_set1_epi32(32)), 16));
@@ -105,10 +108,11 @@ STOW_BF16 void pack_straight(const uint16_t* src, int64_t w, const int64_t* ks, 
   }
 }
 
-// Pairs of a panel of w rows of adjacent k, 16 by 16. `next`: the rows that come after, or none.
+// Packs all pairs of a panel of w <= W rows whose k are adjacent in memory, by transposing blocks
+// of 16 rows by 16 pairs. Prefetches the rows at offsets `next`, if not null.
 template <int W, EarlierK kEarlier = EarlierK::kHigh>
-STOW_BF16 void pack_turned(const uint16_t* src, const int64_t* rows, int64_t w, const int64_t* next,
-                           int64_t kc, uint32_t* dst) {
+STOW_BF16 void pack_transposed(const uint16_t* src, const int64_t* rows, int64_t w,
+                               const int64_t* next, int64_t kc, uint32_t* dst) {
   const int64_t pairs = (kc + 1) / 2;
   for (int64_t c = 0; c < W; c += kLanes)
     for (int64_t k = 0; k < pairs; k += kLanes) {
@@ -121,14 +125,15 @@ STOW_BF16 void pack_turned(const uint16_t* src, const int64_t* rows, int64_t w, 
                          : _mm512_setzero_si512();
         if constexpr (kEarlier == EarlierK::kHigh) v[r] = _mm512_rol_epi32(v[r], 16);
       }
-      turn(v);
+      transpose_16x16(v);
       for (int64_t i = 0; i < std::min(kLanes, pairs - k); ++i)
         _mm512_mask_storeu_epi32(dst + (k + i) * W + c, first16(W - c), v[i]);
     }
 }
 
-// Packs n rows of kc elements into panels of W rows, dst[panel][pair of k][W]. Zeros stand for the
-// rows missing from the last panel, and for the k missing from a multiple of kPairUnit pairs.
+// Packs n rows of kc elements into panels of W rows, dst[panel][pair of k][W]. Row r at k is
+// src[rows[r] + ks[k]]. The last panel is filled up with rows of zeros, and each panel with pairs
+// of zeros to a multiple of kPairUnit pairs.
 template <int W, int64_t kPairUnit = 1, EarlierK kEarlier = EarlierK::kHigh>
 STOW_BF16 void pack_pairs(const uint16_t* src, const int64_t* rows, int64_t n, const int64_t* ks,
                           int64_t kc, uint32_t* dst) {
@@ -150,8 +155,8 @@ STOW_BF16 void pack_pairs(const uint16_t* src, const int64_t* rows, int64_t n, c
     if (is_run(rows, w)) {
       pack_straight<W, kEarlier>(src + rows[0], w, ks, kc, 0, pairs, dst);
     } else if (along_k) {
-      pack_turned<W, kEarlier>(src + ks[0], rows, w,
-                               W > kLanes && p + 2 * W <= n ? rows + W : nullptr, kc, dst);
+      pack_transposed<W, kEarlier>(src + ks[0], rows, w,
+                                   W > kLanes && p + 2 * W <= n ? rows + W : nullptr, kc, dst);
     } else {
       for (int64_t k = 0; k < pairs; ++k)
         for (int64_t r = 0; r < W; ++r) {
@@ -164,12 +169,13 @@ STOW_BF16 void pack_pairs(const uint16_t* src, const int64_t* rows, int64_t n, c
   }
 }
 
-/// Panels of both operands for kernels that multiply pairs: kRows of the left one, kCols of the right.
+/// Packs both operands for kernels that multiply pairs: panels of kRows rows of the left operand
+/// and of kCols columns of the right one. PairedThread (gemm_paired.h) explains the constants.
 struct PairPacking {
   static constexpr int64_t kRows = 12, kCols = 32, kPairUnit = 1;
   using Element = uint16_t;
   static constexpr int64_t kParts = 1, kFetches = 1;
-  static constexpr bool kMarks = false, kBeside = false, kReadsRows = false;
+  static constexpr bool kMarks = false, kInterleaves = false, kReadsRows = false;
   static void pack_left(const uint16_t* src, const int64_t* rows, int64_t n, const int64_t* ks,
                         int64_t kc, uint32_t* dst) {
     pack_pairs<kRows>(src, rows, n, ks, kc, dst);
@@ -180,7 +186,8 @@ struct PairPacking {
   }
 };
 
-// Rounded as narrow() does it, subnormal numbers too, which the conversion alone would make zeros.
+// Rounds 32 f32 to bf16 as narrow() does. Subnormal numbers take a slow path, since the instruction
+// would make them zeros.
 STOW_BF16 inline __m512i rounded(__m512 low, __m512 high) {
   constexpr int kSubnormal = 0x20;
   const __mmask16 rare = _kor_mask16(_mm512_fpclass_ps_mask(low, kSubnormal),

@@ -1,5 +1,5 @@
-// Splits an index range among OpenMP threads. Not a scheduler: ranges are equal and static.
-// Not a promise of which thread gets what; callers' results must not depend on the split.
+// Splits an index range among OpenMP threads into equal, static ranges.
+// Not a scheduler; the results of callers must not depend on which thread gets which range.
 #pragma once
 
 #include <omp.h>
@@ -11,8 +11,8 @@
 
 namespace stow::cpu::kernels {
 
-/// Calls f(begin, end, thread) on disjoint ranges that cover [0, n), each of at least `grain`
-/// where it can, with thread < threads. Runs in the caller's thread when one range is enough.
+/// Calls f(begin, end, thread) on disjoint ranges that cover [0, n), with thread < threads. A range
+/// has at least `grain` indices, unless n is less. A single range runs on the caller's thread.
 template <typename F>
 void parallel_for(int threads, int64_t n, int64_t grain, const F& f) {
   if (n <= 0) return;
@@ -31,7 +31,7 @@ void parallel_for(int threads, int64_t n, int64_t grain, const F& f) {
   }
 }
 
-/// Bytes of memory traffic worth a thread of their own.
+/// Bytes of memory traffic that are worth one more thread.
 inline constexpr int64_t kBytesPerThread = 32 << 10;
 
 }  // namespace stow::cpu::kernels

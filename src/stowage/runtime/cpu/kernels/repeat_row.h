@@ -1,4 +1,4 @@
-// A dense row of which every element is written several times in a row, a vector at a time.
+// Repeats every element of a dense row several times, a vector at a time.
 // Not a strided copy in general; those are in copy.cpp.
 #pragma once
 
@@ -8,8 +8,8 @@
 
 namespace stow::cpu {
 
-/// dst[kTimes * i + k] = src[i] for i in [0, n) and k in [0, kTimes). W is an unsigned integer; the two do
-/// not overlap.
+/// dst[kTimes * i + k] = src[i] for i in [0, n) and k in [0, kTimes). W is an unsigned integer; dst
+/// and src do not overlap.
 template <int kTimes, typename W>
 void repeat_row(W* dst, const W* src, int64_t n) {
   constexpr int kLanes = 16 / int{sizeof(W)};

@@ -1,4 +1,4 @@
-// A dense row that is read backwards, a vector at a time.
+// Copies a dense row backwards, a vector at a time.
 // Not a strided copy in general; those are in copy.cpp and row_kernels_move.cpp.
 #pragma once
 
@@ -7,7 +7,7 @@
 
 namespace stow::cpu {
 
-/// dst[i] = src[-i] for i in [0, n). W is an unsigned integer; the two do not overlap.
+/// dst[i] = src[-i] for i in [0, n). W is an unsigned integer; dst and src do not overlap.
 template <typename W>
 void reverse_row(W* dst, const W* src, int64_t n) {
   constexpr int64_t kLanes = 16 / int64_t{sizeof(W)};

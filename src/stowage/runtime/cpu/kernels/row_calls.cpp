@@ -9,22 +9,23 @@ namespace {
 
 constexpr size_t kMostCalls = 64;
 
-// Made-up addresses: those of base k begin at k + 1 times kApart, and no operand reaches half as far.
+// Placeholder addresses: those of base k begin at k + 1 times kApart, and no operand reaches half
+// as far.
 // Real addresses, as of constants, are below kApart / 2.
 constexpr int kApartBits = 48;
 constexpr uintptr_t kApart = uintptr_t{1} << kApartBits;
 constexpr size_t kMostBases = size_t{1} << 14;
 
-std::byte* made_up(size_t base) {
+std::byte* placeholder_address(size_t base) {
   return reinterpret_cast<std::byte*>((base + 1) * kApart);
 }
 
 }  // namespace
 
-// The calls of one run, with made-up addresses at first.
-class RowCalls::Notes {
+// The calls of one run, with placeholder addresses at first.
+class RowCalls::Recorder {
  public:
-  explicit Notes(RowCalls& to) : to_(to) {}
+  explicit Recorder(RowCalls& to) : to_(to) {}
   bool are_many() const { return n_ > kMostCalls; }
 
   void map(MapKernel kernel, KernelCall& call) {
@@ -68,23 +69,25 @@ class RowCalls::Notes {
 namespace {
 
 // What the worker calls instead of kernels.
-template <class Notes>
-struct NoteCalls {
+template <class Recorder>
+struct RecordCalls {
   static constexpr bool kCallsAtOnce = false;
-  Notes* notes;
-  void operator()(MapKernel kernel, KernelCall& call) const { notes->map(kernel, call); }
-  void operator()(MoveKernel kernel, const MoveCall& call) const { notes->move(kernel, call); }
-  void operator()(IotaKernel kernel, const IotaCall& call) const { notes->iota(kernel, call); }
+  Recorder* recorder;
+  void operator()(MapKernel kernel, KernelCall& call) const { recorder->map(kernel, call); }
+  void operator()(MoveKernel kernel, const MoveCall& call) const { recorder->move(kernel, call); }
+  void operator()(IotaKernel kernel, const IotaCall& call) const { recorder->iota(kernel, call); }
   void operator()(ReduceRowsKernel kernel, const ReduceRowsCall& call) const {
-    notes->rows(kernel, call);
+    recorder->rows(kernel, call);
   }
   void operator()(ReduceColumnsKernel kernel, const ReduceColumnsCall& call) const {
-    notes->columns(kernel, call);
+    recorder->columns(kernel, call);
   }
-  void operator()(FillKernel kernel, std::byte* acc, int64_t n) const { notes->fill(kernel, acc, n); }
+  void operator()(FillKernel kernel, std::byte* acc, int64_t n) const {
+    recorder->fill(kernel, acc, n);
+  }
 };
 
-// The number of the base of a made-up address; kNoBase of a real one or none.
+// The number of the base of a placeholder address; kNoBase for any other.
 constexpr size_t kNoBase = ~size_t{0};
 size_t base_of(const std::byte* address) {
   return ((reinterpret_cast<uintptr_t>(address) + kApart / 2) >> kApartBits) - 1;
@@ -268,21 +271,21 @@ std::unique_ptr<RowCalls> RowCalls::make(std::shared_ptr<const RowPlan> shared_p
   const size_t n_operands = n_inputs + static_cast<size_t>(plan.n_outputs);
   if (plan.work >= kSmallRowWork || n_operands >= kMostBases) return nullptr;
   std::vector<std::byte*> addresses;  // of the operands, the shared scratch, that of the thread
-  for (size_t k = 0; k < n_operands + 2; ++k) addresses.push_back(made_up(k));
+  for (size_t k = 0; k < n_operands + 2; ++k) addresses.push_back(placeholder_address(k));
   std::byte* const shared = addresses[n_operands];
   std::byte* const own = addresses[n_operands + 1];
   std::vector<int64_t> bookkeeping(static_cast<size_t>(bookkeeping_bytes(plan)) / sizeof(int64_t));
 
   std::unique_ptr<RowCalls> made(new RowCalls());
-  Notes notes(*made);
-  using Worker = RowWorker<NoteCalls<Notes>>;
+  Recorder recorder(*made);
+  using Worker = RowWorker<RecordCalls<Recorder>>;
   Worker worker(plan, addresses.data(), addresses.data() + n_inputs, shared, own,
-                reinterpret_cast<std::byte*>(bookkeeping.data()), false, {&notes});
+                reinterpret_cast<std::byte*>(bookkeeping.data()), false, {&recorder});
   const RowUnits units(plan, threads);
   worker.run_once();
   run_units(worker, plan, units, 0, units.units);
   if (units.sums && !units.in_order) finish_sums(worker, plan, 0, 1);
-  if (notes.are_many()) return nullptr;
+  if (recorder.are_many()) return nullptr;
 
   made->fetch_nothing();
   made->skip_copies(n_operands);
@@ -309,7 +312,7 @@ void RowCalls::find_bases(const RowPlan& plan, int threads,
     for_each_address(call, [&](const std::byte*& address, bool) {
       const size_t base = base_of(address);
       if (base == kNoBase) return;
-      found.push_back({base, {&address, address - made_up(base)}});
+      found.push_back({base, {&address, address - placeholder_address(base)}});
     });
   std::stable_sort(found.begin(), found.end(),
                    [](const Found& a, const Found& b) { return a.base < b.base; });

@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "stowage/base/error.h"
-#include "stowage/runtime/cpu/kernels/maker.h"
+#include "stowage/runtime/cpu/kernels/cpu_vendor.h"
 #include "stowage/runtime/cpu/kernels/row_compiler.h"
 #include "stowage/runtime/cpu/kernels/row_order.h"
 
@@ -49,7 +49,7 @@ void Compiler::analyse() {
   values_.resize(steps_.size());
   int next_iota = plan_.n_inputs + plan_.n_outputs;
   for (int i = 0; i < n_steps(); ++i) {
-    find_one_hot(i);
+    simplify_one_hot(i);
     const Step& s = step(i);
     Value& v = value(i);
     for (int k = 0; k < n_args(s); ++k) {
@@ -109,7 +109,7 @@ int Compiler::one_hot_position(int i) const {
   return -1;
 }
 
-void Compiler::find_one_hot(int i) {
+void Compiler::simplify_one_hot(int i) {
   Step& s = steps_[static_cast<size_t>(i)];
   if (s.dtype != DType::kF32) return;
   if (s.kind == StepKind::kReduceRow && s.op == OpKind::kReduceSum) {
@@ -167,7 +167,7 @@ bool Compiler::is_column_sum(int k) const {
   });
 }
 
-bool Compiler::lies_between_rows() const {
+bool Compiler::has_interleaved_rows() const {
   for (int k = 0; k < plan_.n_inputs; ++k) {
     const PlanOperand& o = plan_.operands[static_cast<size_t>(k)];
     if (o.span == Span::kFull && !o.unit_columns && o.inner_col == 1 && o.inner_row == plan_.inner_cols())
@@ -193,7 +193,7 @@ void Compiler::choose_tiles() {
     const int64_t elems = plan_.in_blocks ? kRowTileElems / 4 : kRowTileElems;  // less to keep
     const int64_t near = elems / std::max<int64_t>(1, n_full) / C;
     plan_.r_tile = transposed ? 16 : std::clamp<int64_t>(near, 1, kMaxTileRows);
-    if (!one_strip && lies_between_rows()) {
+    if (!one_strip && has_interleaved_rows()) {
       plan_.c_tile /= kRowsOfRuns;
       plan_.r_tile = kRowsOfRuns;
     }
@@ -243,7 +243,8 @@ bool Compiler::may_overlap(int k, int input) {
 }
 
 bool Compiler::can_be_apart(int k, int input) const {
-  return !careful_ && overlaps_.of(static_cast<size_t>(k), static_cast<size_t>(input)) != Overlap::kAlways;
+  return !may_alias_ &&
+         overlaps_.of(static_cast<size_t>(k), static_cast<size_t>(input)) != Overlap::kAlways;
 }
 
 bool Compiler::assume_apart(int k, int input) {
@@ -367,19 +368,19 @@ int Compiler::executed_in(int j) {
 
 }  // namespace rows
 
-bool fetches_to_first_cache() {
+bool prefetches_to_l1() {
   static const bool is_large = sysconf(_SC_LEVEL1_DCACHE_SIZE) >= 48 << 10;
   return is_large && made_by_amd();
 }
 namespace {
-std::atomic<int> g_leaves_streams_alone{-1};
+std::atomic<int> g_prefers_hardware_prefetch{-1};
 }  // namespace
-bool leaves_streams_alone() {
-  const int set = g_leaves_streams_alone.load(std::memory_order_relaxed);
-  return set >= 0 ? set > 0 : made_by_amd() && !fetches_to_first_cache();
+bool prefers_hardware_prefetch() {
+  const int set = g_prefers_hardware_prefetch.load(std::memory_order_relaxed);
+  return set >= 0 ? set > 0 : made_by_amd() && !prefetches_to_l1();
 }
-void set_streams_left_alone(std::optional<bool> left) {
-  g_leaves_streams_alone.store(left ? *left : -1, std::memory_order_relaxed);
+void set_prefers_hardware_prefetch(std::optional<bool> prefers) {
+  g_prefers_hardware_prefetch.store(prefers ? *prefers : -1, std::memory_order_relaxed);
 }
 
 namespace {
@@ -406,14 +407,15 @@ void set_least_streamed_bytes(int64_t bytes) {
 namespace {
 
 // What later phases want is kept, unless that is too much: then they compute it again.
-RowPlan compile_in_strips(const RowProgram& program, const RowOverlaps& overlaps, bool careful,
+RowPlan compile_in_strips(const RowProgram& program, const RowOverlaps& overlaps, bool may_alias,
                           int64_t tile_elems, bool in_blocks = false) {
-  RowPlan plan = rows::Compiler(program, overlaps, careful, tile_elems, true, in_blocks).compile();
+  RowPlan plan =
+      rows::Compiler(program, overlaps, may_alias, tile_elems, true, in_blocks).compile();
   if (plan.kept_bytes <= rows::kKeepBytes) return plan;
-  return rows::Compiler(program, overlaps, careful, tile_elems, false, in_blocks).compile();
+  return rows::Compiler(program, overlaps, may_alias, tile_elems, false, in_blocks).compile();
 }
 
-RowPlan in_longer_strips(const RowProgram& program, const RowOverlaps& overlaps, bool careful,
+RowPlan in_longer_strips(const RowProgram& program, const RowOverlaps& overlaps, bool may_alias,
                          RowPlan plan) {
   using rows::kFetchElems, rows::kTileElems;
   // Strips with nothing in scratch share the near cache with nobody, and may be longer; much longer
@@ -424,10 +426,10 @@ RowPlan in_longer_strips(const RowProgram& program, const RowOverlaps& overlaps,
   const bool has_strips = std::any_of(plan.registers.begin(), plan.registers.end(),
                                       [](const Register& r) { return has_column(r.span); });
   if (plan.has_row_reductions || !plan.column_stores.empty() || has_strips) return plan;
-  plan = compile_in_strips(program, overlaps, careful, 2 * kTileElems);
-  plan.fetches = !leaves_streams_alone();
-  if (fetches_to_first_cache()) return plan;
-  RowPlan longer = compile_in_strips(program, overlaps, careful, 8 * kTileElems);
+  plan = compile_in_strips(program, overlaps, may_alias, 2 * kTileElems);
+  plan.fetches = !prefers_hardware_prefetch();
+  if (prefetches_to_l1()) return plan;
+  RowPlan longer = compile_in_strips(program, overlaps, may_alias, 8 * kTileElems);
   const bool alike =
       longer.thread_bytes == plan.thread_bytes && longer.shared_bytes == plan.shared_bytes;
   if (!alike) return plan;
@@ -442,19 +444,19 @@ RowPlan in_longer_strips(const RowProgram& program, const RowOverlaps& overlaps,
 
 }  // namespace
 
-RowPlan compile_row_blocks(const RowProgram& program, bool careful) {
-  return compile_in_strips(program, {}, careful, rows::kTileElems, true);
+RowPlan compile_row_blocks(const RowProgram& program, bool may_alias) {
+  return compile_in_strips(program, {}, may_alias, rows::kTileElems, true);
 }
 
-RowPlan compile_row_plan(const RowProgram& program, bool careful, const RowOverlaps& overlaps) {
-  RowPlan plan = compile_in_strips(program, overlaps, careful, rows::kTileElems);
+RowPlan compile_row_plan(const RowProgram& program, bool may_alias, const RowOverlaps& overlaps) {
+  RowPlan plan = compile_in_strips(program, overlaps, may_alias, rows::kTileElems);
   if (plan.thread_bytes > rows::kNearBytes) {
-    const RowProgram ordered = in_order_of_results(program);
-    RowPlan other = compile_in_strips(ordered, overlaps, careful, rows::kTileElems);
+    const RowProgram ordered = group_steps_by_result(program);
+    RowPlan other = compile_in_strips(ordered, overlaps, may_alias, rows::kTileElems);
     if (other.thread_bytes < plan.thread_bytes)
-      return in_longer_strips(ordered, overlaps, careful, std::move(other));
+      return in_longer_strips(ordered, overlaps, may_alias, std::move(other));
   }
-  return in_longer_strips(program, overlaps, careful, std::move(plan));
+  return in_longer_strips(program, overlaps, may_alias, std::move(plan));
 }
 
 }  // namespace stow::cpu

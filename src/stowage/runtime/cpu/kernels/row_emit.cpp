@@ -165,7 +165,7 @@ void Compiler::emit_step(int i, std::vector<PlanStep>& list) {
         p.keeps = true;
       }
       if (v.by_position) {
-        p.reduce.rows = f32_pick_kernel();
+        p.reduce.rows = f32_one_hot_sum_kernel();
         p.weight = 0;
       }
       p.map = map_kernel(OpKind::kReshape, s.dtype, s.dtype);
@@ -417,7 +417,7 @@ void Compiler::bind_all() {
                              : plan_.has_row_reductions   ? kNearRows
                                                           : 0;
   const bool is_near = plan_.rows * row_bytes <= near_bytes;
-  plan_.fetches = n_arrays != 1 || !(is_near || leaves_streams_alone());
+  plan_.fetches = n_arrays != 1 || !(is_near || prefers_hardware_prefetch());
   plan_.fetch_rows = plan_.has_row_reductions && plan_.r_tile * row_bytes <= kFetchBytes;
 }
 

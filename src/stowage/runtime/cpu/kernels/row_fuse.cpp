@@ -38,7 +38,7 @@ int Compiler::n_absorbable(int i) {
   return n;
 }
 
-bool Compiler::can_come_late(int i, int j, const std::vector<int>& absorbed) {
+bool Compiler::can_delay(int i, int j, const std::vector<int>& absorbed) {
   for (const std::vector<bool>& needed : needed_)
     if (needed[static_cast<size_t>(i)] != needed[static_cast<size_t>(j)]) return false;
   const std::vector<int>& users = users_of(i);
@@ -46,7 +46,7 @@ bool Compiler::can_come_late(int i, int j, const std::vector<int>& absorbed) {
                      [&](int u) { return u >= j || is_store(step(u)) || is_in(absorbed, u); });
 }
 
-bool Compiler::lives_as_long(int argument, int i, int j, const std::vector<int>& absorbed) {
+bool Compiler::extends_no_lifetime(int argument, int i, int j, const std::vector<int>& absorbed) {
   if (step(argument).kind == StepKind::kConstant || value(argument).direct) return true;
   for (int user : users_of(argument))
     if (user >= j) return true;
@@ -113,7 +113,7 @@ bool Compiler::fuse_pattern(int j, bool first) {
       for (const auto& [term, i] : match.bound())
         if (term->kind == Term::Kind::kOp && i != j && !is_arg(term) && !is_in(fused.more, i))
           add_to(inside, i);
-      return has_types(pattern, j) && can_be_one(j, fused, inside, pattern.saves_scratch);
+      return has_types(pattern, j) && can_fuse(j, fused, inside, pattern.saves_scratch);
     };
     if (!match.find(pattern.result, j, pattern.more, accepts)) continue;
     fused.map = pattern.kernel();
@@ -127,8 +127,8 @@ bool Compiler::fuse_pattern(int j, bool first) {
   return false;
 }
 
-bool Compiler::can_be_one(int j, const Fused& fused, const std::vector<int>& inside,
-                          bool saves_scratch) {
+bool Compiler::can_fuse(int j, const Fused& fused, const std::vector<int>& inside,
+                        bool saves_scratch) {
   for (int a : fused.args)
     if (a == j || is_in(inside, a) || is_in(fused.more, a)) return false;
   for (size_t k = 0; k < fused.more.size(); ++k) {
@@ -136,7 +136,7 @@ bool Compiler::can_be_one(int j, const Fused& fused, const std::vector<int>& ins
     if (i == j || std::find(fused.more.begin(), fused.more.begin() + static_cast<std::ptrdiff_t>(k),
                             i) != fused.more.begin() + static_cast<std::ptrdiff_t>(k))
       return false;
-    if (!can_come_late(i, j, inside)) return false;
+    if (!can_delay(i, j, inside)) return false;
   }
   for (int i : inside) {
     for (int u : users_of(i))
@@ -144,13 +144,13 @@ bool Compiler::can_be_one(int j, const Fused& fused, const std::vector<int>& ins
     if (!saves_scratch) continue;
     if (value(i).level != value(j).level) return false;
     for (int k = 0; k < n_args(step(i)); ++k)
-      if (const int a = step(i).args[k]; !is_in(inside, a) && !lives_as_long(a, i, j, inside))
+      if (const int a = step(i).args[k]; !is_in(inside, a) && !extends_no_lifetime(a, i, j, inside))
         return false;
   }
   return true;
 }
 
-bool Compiler::can_make(int j, int i, const std::vector<int>& inside) {
+bool Compiler::can_keep(int j, int i, const std::vector<int>& inside) {
   const Value& v = value(i);
   const int phase = executed_in(j);
   if (step(i).dtype != DType::kF32 || v.level != phase || v.span != value(step(j).args[0]).span)
@@ -197,7 +197,7 @@ void Compiler::fuse_sum(int j) {
         const std::vector<int>& users = users_of(i);
         const bool others = std::any_of(users.begin(), users.end(),
                                         [&](int u) { return u != j && !is_in(inside, u); });
-        if (i == kept ? !can_make(j, i, inside) : others) return false;
+        if (i == kept ? !can_keep(j, i, inside) : others) return false;
         if (i == kept && others) fused.keeps = kept;
       }
       return true;
@@ -236,7 +236,7 @@ void Compiler::fuse_runs(int j) {
   plan_.r_tile = plan_.unit_rows = (rows + tiles - 1) / tiles;
 }
 
-void Compiler::fuse_poke(int j) {
+void Compiler::fuse_one_hot(int j) {
   const Step& s = step(j);
   if (s.op == OpKind::kConvert) {
     fused_[static_cast<size_t>(j)] = {f32_one_hot_kernel(), {s.args[0]}};
@@ -245,7 +245,7 @@ void Compiler::fuse_poke(int j) {
   const int x = s.args[0];
   const bool of_product = step(x).op == OpKind::kMul && can_absorb(j, x);
   Fused& f = fused_[static_cast<size_t>(j)];
-  f.map = f32_poke_kernel(s.op, of_product);
+  f.map = f32_one_hot_add_kernel(s.op, of_product);
   f.args = {x, s.args[1], s.args[2]};
   if (!of_product) return;
   f.args = {step(x).args[0], step(x).args[1], s.args[1], s.args[2]};
@@ -297,7 +297,7 @@ void Compiler::choose_fused_steps() {
     if (s.kind == StepKind::kReduceColumns || s.kind == StepKind::kReduceRow) fuse_sum(j);
     if (s.kind == StepKind::kReduceRow) fuse_runs(j);
     if (s.kind != StepKind::kCompute) continue;
-    if (value(j).by_position) fuse_poke(j);
+    if (value(j).by_position) fuse_one_hot(j);
     if (!fuse_pattern(j, false)) fuse_pair(j);
   }
 }

@@ -1,5 +1,5 @@
-// Loops of the f32 kernels over rows, forms and tails. Included once a target.
-// Not the operations themselves.
+// Loops of the f32 map kernels over rows, memory forms and tails. Included once for each target.
+// Not the operations themselves, which are functors op(d, v...) of vectors.
 // NOLINTNEXTLINE
 #if defined(STOW_ROW_KERNELS_F32_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef STOW_ROW_KERNELS_F32_INL_H_
@@ -41,8 +41,8 @@ HWY_INLINE VF from_f16(DF d, const uint16_t* p) {
 #endif
 }
 
-/// `bits` and what makes it round to the nearest even bf16 when its lower half is cut off; a NaN
-/// may become anything, unless its lower half is 0.
+/// Returns `bits` plus the addend that makes truncation to the upper half round to the nearest
+/// bf16, ties to even. A NaN may become any value, unless its lower half is 0.
 HWY_INLINE hn::Vec<DU32> add_half_bf16(hn::Vec<DU32> bits) {
   const DU32 du;
   const auto below = hn::Add(bits, hn::Set(du, 0x7fff));
@@ -56,7 +56,7 @@ HWY_INLINE hn::Vec<DU32> add_half_bf16(hn::Vec<DU32> bits) {
 HWY_INLINE VF upper_half(DF d, hn::Vec<DU32> bits) {
   return hn::BitCast(d, hn::And(bits, hn::Set(DU32(), 0xffff0000)));
 }
-/// Nearest even; a NaN stays one.
+/// Rounds to the nearest bf16, ties to even; a NaN stays a NaN.
 HWY_INLINE VF round_bf16(DF d, VF v) {
   const DU32 du;
   const auto bits = hn::BitCast(du, v);
@@ -106,11 +106,11 @@ HWY_INLINE size_t form_bytes(Form form) {
   return form == Form::kNative ? 4 : 2;
 }
 
-/// Elements that loops take at once.
-constexpr size_t kTurn = Ahead::kTurnElems;
-constexpr size_t kFloatsOfLine = 64 / sizeof(float);
+/// Elements of one pass of the loops, between two calls of Prefetcher::tick().
+constexpr size_t kTick = Prefetcher::kTickElems;
+constexpr size_t kFloatsOfLine = 64 / sizeof(float);  // floats of a cache line
 
-/// The value of a row of a splat.
+/// Returns the value of a splat at a row.
 HWY_INLINE float splat_of(const KernelArg& arg, int64_t row) {
   const std::byte* data = arg.data + row * arg.row_step;
   if (arg.form == Form::kNative) {
@@ -123,17 +123,19 @@ HWY_INLINE float splat_of(const KernelArg& arg, int64_t row) {
   return arg.form == Form::kBF16 ? bf16_to_f32(bits) : f16_to_f32(bits);
 }
 
-/// A row of an argument. A splat stands as kTurn equal elements that `mask` keeps re-reading, or as
-/// the vectors that hold the row's n elements where these are fewer.
+/// A row of an argument: the vector at element i is at element (i & mask) of data. A splat is an
+/// array of min(n, kTick) equal elements, rounded up to whole vectors, that is read again and
+/// again.
 struct Row {
   const std::byte* data;
   size_t mask;  // ~0, or 0 for a splat
   Form form;
 };
-HWY_INLINE Row begin_row(DF d, const KernelArg& arg, int64_t row, float* splat, size_t n = kTurn) {
+/// Returns a row of an argument. The elements of a splat are written to `splat`, which has kTick.
+HWY_INLINE Row begin_row(DF d, const KernelArg& arg, int64_t row, float* splat, size_t n = kTick) {
   if (!arg.splat) return {arg.data + row * arg.row_step, ~size_t{0}, arg.form};
   const float x = splat_of(arg, row);
-  for (size_t i = 0; i < HWY_MIN(n, kTurn); i += hn::Lanes(d))
+  for (size_t i = 0; i < HWY_MIN(n, kTick); i += hn::Lanes(d))
     hn::Store(hn::Set(d, x), d, splat + i);
   return {reinterpret_cast<const std::byte*>(splat), 0, Form::kNative};
 }
@@ -150,9 +152,9 @@ HWY_INLINE VF call_op(DF d, const Op& op, const VF (&v)[4]) {
     return op(d, v[0], v[1], v[2], v[3]);
 }
 
-/// The loop over one row of native floats.
+/// Computes one row whose arguments and results are native floats.
 template <class Op, int N>
-HWY_NOINLINE void map_row(const Row (&rows)[4], float* out, size_t n, Ahead* ahead) {
+HWY_NOINLINE void map_row(const Row (&rows)[4], float* out, size_t n, Prefetcher* ahead) {
   const DF d;
   const Op op;
   const size_t lanes = hn::Lanes(d);
@@ -160,14 +162,14 @@ HWY_NOINLINE void map_row(const Row (&rows)[4], float* out, size_t n, Ahead* ahe
   for (int k = 0; k < N; ++k) data[k] = reinterpret_cast<const float*>(rows[k].data);
   VF v[4];
   size_t i = 0;
-  for (; i + kTurn <= n; i += kTurn) {
+  for (; i + kTick <= n; i += kTick) {
     size_t at[N];
     for (int k = 0; k < N; ++k) at[k] = i & rows[k].mask;
-    for (size_t q = 0; q < kTurn; q += lanes) {
+    for (size_t q = 0; q < kTick; q += lanes) {
       for (int k = 0; k < N; ++k) v[k] = hn::LoadU(d, data[k] + at[k] + q);
       hn::StoreU(call_op<Op, N>(d, op, v), d, out + i + q);
     }
-    if (ahead != nullptr) ahead->turn();
+    if (ahead != nullptr) ahead->tick();
   }
   for (; i + lanes <= n; i += lanes) {
     for (int k = 0; k < N; ++k) v[k] = hn::LoadU(d, data[k] + (i & rows[k].mask));
@@ -189,8 +191,8 @@ HWY_NOINLINE void map_row(const Row (&rows)[4], float* out, size_t n, Ahead* ahe
 #endif
 }
 
-/// f(data, i) for each vector of n elements of `form` at `data`, the last by way of a padded one
-/// that is written back where `kWrites`.
+/// Calls f(p, i) for each vector of n elements of `form` at `data`; p is the address of element i.
+/// An incomplete last vector is passed as a padded copy, which is written back if kWrites.
 template <bool kWrites, class Byte, class F>
 HWY_INLINE void each_vector(Byte* data, Form form, size_t n, F f) {
   const size_t lanes = hn::Lanes(DF()), size = form_bytes(form);
@@ -203,8 +205,8 @@ HWY_INLINE void each_vector(Byte* data, Form form, size_t n, F f) {
   if constexpr (kWrites) std::memcpy(data + i * size, pad, (n - i) * size);
 }
 
-/// n <= kTurn elements of `form` as floats; what is behind them up to a vector's end is zero.
-inline HWY_NOINLINE void widen_turn(const std::byte* data, Form form, size_t n, float* wide) {
+/// Widens n <= kTick elements of `form` to floats, with zeros up to the end of the last vector.
+inline HWY_NOINLINE void widen_elems(const std::byte* data, Form form, size_t n, float* wide) {
   const DF d;
   if (form == Form::kBF16)
     each_vector<false>(data, form, n, [&](const std::byte* p, size_t i) {
@@ -215,8 +217,8 @@ inline HWY_NOINLINE void widen_turn(const std::byte* data, Form form, size_t n, 
       hn::StoreU(load_form(d, p, 0, form), d, wide + i);
     });
 }
-/// Rounds the n <= kTurn elements of `y`, which is of kTurn elements, and writes them.
-inline HWY_NOINLINE void narrow_turn(const float* y, size_t n, std::byte* out, Form form,
+/// Rounds n <= kTick elements of `y` and writes them in `form`. kTick elements of y are readable.
+inline HWY_NOINLINE void narrow_elems(const float* y, size_t n, std::byte* out, Form form,
                                      Form round) {
   const DF d;
   if (form == Form::kBF16 && round == Form::kBF16)
@@ -229,8 +231,8 @@ inline HWY_NOINLINE void narrow_turn(const float* y, size_t n, std::byte* out, F
     });
 }
 
-/// A short row of which something is no native float, or is rounded: a vector at a time, so that
-/// nothing goes through memory.
+/// Computes a row of fewer than kTick elements that has other forms than native floats, or is
+/// rounded: a vector at a time, so that nothing goes through memory.
 template <class Op, int N>
 HWY_NOINLINE void map_short_row(const Row (&rows)[4], std::byte* out, Form out_form, Form round,
                                 size_t n) {
@@ -254,11 +256,11 @@ HWY_NOINLINE void map_short_row(const Row (&rows)[4], std::byte* out, Form out_f
   std::memcpy(out + i * form_bytes(out_form), pad, (n - i) * form_bytes(out_form));
 }
 
-/// f(to, first, n) computes n elements of `size` bytes from element `first` at `to`; they reach
-/// `out` by way of the nearest cache alone.
+/// Calls f(to, first, n), which computes n elements of `size` bytes, from element `first` on, into
+/// the buffer `to`; then writes them to `out` with non-temporal stores.
 template <class F>
 HWY_INLINE void stream_row(std::byte* out, size_t size, size_t n, F f) {
-  constexpr size_t kChunk = 16 * kTurn;
+  constexpr size_t kChunk = 16 * kTick;
   const hn::ScalableTag<uint8_t> d;
   HWY_ALIGN std::byte chunk[kChunk * sizeof(float)];
   for (size_t i = 0; i < n; i += kChunk) {
@@ -273,8 +275,8 @@ HWY_INLINE void stream_row(std::byte* out, size_t size, size_t n, F f) {
   }
 }
 
-/// The loop over rows of a few vectors of native floats, none of them a splat. What goes past the
-/// caches is whole lines of them.
+/// Computes rows of a few whole vectors of native floats, none of them a splat. With `streams`,
+/// rows are whole cache lines.
 template <class Op, int N>
 HWY_NOINLINE void map_few_vectors(const KernelCall& c, bool streams) {
   const DF d;
@@ -283,7 +285,7 @@ HWY_NOINLINE void map_few_vectors(const KernelCall& c, bool streams) {
   const std::byte* data[N];
   for (int k = 0; k < N; ++k) data[k] = c.args[k].data;
   std::byte* out = c.out;
-  size_t since = 0;  // elements, after a turn
+  size_t since = 0;  // elements since the last tick()
   for (int64_t r = 0; r < c.rows; ++r) {
     VF v[4];
     for (size_t i = 0; i < n; i += hn::Lanes(d)) {
@@ -298,45 +300,46 @@ HWY_NOINLINE void map_few_vectors(const KernelCall& c, bool streams) {
     for (int k = 0; k < N; ++k) data[k] += c.args[k].row_step;
     out += c.out_row_step;
     since += n;
-    if (since >= kTurn && c.ahead != nullptr) c.ahead->turn(), since -= kTurn;
+    if (since >= kTick && c.ahead != nullptr) c.ahead->tick(), since -= kTick;
   }
 }
 
-/// The loops of an operation of `n_args` operands. All else is the same for every operation, and
-/// compiled once.
+/// The loops that are compiled for each operation, which has `n_args` operands. map_rows(), which
+/// calls them, is compiled once.
 struct MapLoops {
   int n_args;
-  void (*row)(const Row (&rows)[4], float* out, size_t n, Ahead* ahead);
+  void (*row)(const Row (&rows)[4], float* out, size_t n, Prefetcher* ahead);
   void (*short_row)(const Row (&rows)[4], std::byte* out, Form out_form, Form round, size_t n);
   void (*few_vectors)(const KernelCall& c, bool streams);
 };
 
-/// A row of which something is no native float, or is rounded: kTurn elements at a time, widened
-/// before and narrowed after.
+/// Computes a row that has other forms than native floats, or is rounded: widens, computes and
+/// narrows kTick elements at a time.
 inline void map_row_forms(const MapLoops& loops, const Row (&rows)[4], std::byte* out,
-                          Form out_form, Form round, size_t n, Ahead* ahead) {
-  if (n < kTurn) return loops.short_row(rows, out, out_form, round, n);
-  HWY_ALIGN float wide[4][kTurn], y[kTurn];
-  for (size_t i = 0; i < n; i += kTurn) {
-    const size_t some = HWY_MIN(kTurn, n - i);
-    Row turn[4];
+                          Form out_form, Form round, size_t n, Prefetcher* ahead) {
+  if (n < kTick) return loops.short_row(rows, out, out_form, round, n);
+  HWY_ALIGN float wide[4][kTick], y[kTick];
+  for (size_t i = 0; i < n; i += kTick) {
+    const size_t some = HWY_MIN(kTick, n - i);
+    Row part[4];
     for (int k = 0; k < loops.n_args; ++k) {
-      turn[k] = rows[k];
+      part[k] = rows[k];
       if (rows[k].mask == 0) continue;
-      turn[k].data += i * form_bytes(rows[k].form);
+      part[k].data += i * form_bytes(rows[k].form);
       if (rows[k].form == Form::kNative) continue;
-      widen_turn(turn[k].data, rows[k].form, some, wide[k]);
-      turn[k].data = reinterpret_cast<const std::byte*>(wide[k]);
+      widen_elems(part[k].data, rows[k].form, some, wide[k]);
+      part[k].data = reinterpret_cast<const std::byte*>(wide[k]);
     }
-    loops.row(turn, y, some, nullptr);
-    narrow_turn(y, some, out + i * form_bytes(out_form), out_form, round);
-    if (ahead != nullptr && some == kTurn) ahead->turn();
+    loops.row(part, y, some, nullptr);
+    narrow_elems(y, some, out + i * form_bytes(out_form), out_form, round);
+    if (ahead != nullptr && some == kTick) ahead->tick();
   }
 }
 
+/// Runs a call that is not small.
 inline void map_rows(const KernelCall& c, const MapLoops& loops) {
   const DF d;
-  HWY_ALIGN float splats[4][kTurn];
+  HWY_ALIGN float splats[4][kTick];
   bool plain = c.out_form == Form::kNative && c.round == Form::kNative;
   bool has_splat = false;
   for (int k = 0; k < loops.n_args; ++k) {
@@ -344,7 +347,7 @@ inline void map_rows(const KernelCall& c, const MapLoops& loops) {
     has_splat = has_splat || c.args[k].splat;
   }
   const auto n = static_cast<size_t>(c.cols);
-  if (plain && !has_splat && c.rows > 1 && n < kTurn && n % hn::Lanes(d) == 0)
+  if (plain && !has_splat && c.rows > 1 && n < kTick && n % hn::Lanes(d) == 0)
     return loops.few_vectors(c, c.streams && n % kFloatsOfLine == 0);
   for (int64_t r = 0; r < c.rows; ++r) {
     Row rows[4];
@@ -373,7 +376,7 @@ inline void map_rows(const KernelCall& c, const MapLoops& loops) {
 
 #if HWY_TARGET <= HWY_AVX2
 using DF4 = hn::FixedTag<float, 4>;
-/// Four lanes with zeros above, and the lowest four.
+/// widen_four() returns four lanes with zeros above them, lowest_four() the lowest four lanes.
 HWY_INLINE VF widen_four(DF d, hn::Vec<DF4> v) {
 #if HWY_TARGET <= HWY_AVX3
   return hn::ZeroExtendVector(d, hn::ZeroExtendVector(hn::Half<DF>(), v));
@@ -390,8 +393,8 @@ HWY_INLINE hn::Vec<DF4> lowest_four(VF v) {
 }
 #endif
 
-/// The lower lanes of a vector from exactly n floats, and to them. Loads of as many bytes as were stored
-/// before need not wait until those have left the store buffer.
+/// load_small() and store_small() move exactly n floats between memory and the lower lanes of a
+/// vector. A load of exactly the bytes of an earlier store can be forwarded from the store buffer.
 HWY_INLINE VF load_small(DF d, const float* p, size_t n) {
   if (n == 1) return hn::Set(d, *p);
 #if HWY_TARGET <= HWY_AVX2
@@ -399,7 +402,7 @@ HWY_INLINE VF load_small(DF d, const float* p, size_t n) {
     return widen_four(d, hn::ZeroExtendVector(DF4(), hn::LoadU(hn::FixedTag<float, 2>(), p)));
   if (n == 4) return widen_four(d, hn::LoadU(DF4(), p));
 #if HWY_TARGET <= HWY_AVX3
-  // A load behind a masked store of the same bytes waits nearly twice as long.
+  // A load after a masked store of the same bytes waits nearly twice as long.
   if (n == 8) return hn::ZeroExtendVector(d, hn::LoadU(hn::Half<DF>(), p));
 #endif
   if (n == hn::Lanes(d)) return hn::LoadU(d, p);
@@ -431,7 +434,7 @@ HWY_INLINE void store_small(DF d, VF v, float* p, size_t n) {
 #endif
 }
 
-/// A call that is small: nothing but the operation on a vector or a few.
+/// Computes a call with is_small: one vector, or a few.
 template <class Op, int N>
 HWY_NOINLINE void map_small(const KernelCall& c) {
   const DF d;
@@ -448,7 +451,7 @@ HWY_NOINLINE void map_small(const KernelCall& c) {
   }
 }
 
-/// The map kernel of a functor op(d, v...) of N operands.
+/// The map kernel of a functor op(d, v...) with N operands.
 template <class Op, int N>
 void map_f32(const KernelCall& c) {
   if (c.is_small) return map_small<Op, N>(c);

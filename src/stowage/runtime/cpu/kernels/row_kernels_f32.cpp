@@ -67,17 +67,17 @@ void copy_f32(const KernelCall& c) {
   const bool native = c.out_form == Form::kNative && c.round == Form::kNative;
   const KernelArg& arg = c.args[0];
   if (arg.splat || native == (arg.form == Form::kNative)) return map_f32<RowCopy, 1>(c);
-  const int64_t whole = c.cols / int64_t{kTurn} * int64_t{kTurn};
+  const int64_t whole = c.cols / int64_t{kTick} * int64_t{kTick};
   const size_t from_size = form_bytes(arg.form), to_size = form_bytes(c.out_form);
   for (int64_t r = 0; r < c.rows; ++r) {
     const std::byte* from = arg.data + r * arg.row_step;
     std::byte* to = c.out + r * c.out_row_step;
-    for (int64_t i = 0; i < whole; i += kTurn, from += kTurn * from_size, to += kTurn * to_size) {
+    for (int64_t i = 0; i < whole; i += kTick, from += kTick * from_size, to += kTick * to_size) {
       if (native)
-        widen_turn(from, arg.form, kTurn, reinterpret_cast<float*>(to));
+        widen_elems(from, arg.form, kTick, reinterpret_cast<float*>(to));
       else
-        narrow_turn(reinterpret_cast<const float*>(from), kTurn, to, c.out_form, c.round);
-      if (c.ahead != nullptr) c.ahead->turn();
+        narrow_elems(reinterpret_cast<const float*>(from), kTick, to, c.out_form, c.round);
+      if (c.ahead != nullptr) c.ahead->tick();
     }
   }
   if (whole == c.cols) return;
@@ -113,7 +113,7 @@ void test_f32(const KernelCall& c) {
   const DU8 d8;
   const Op op;
   const size_t lanes = hn::Lanes(d), n = static_cast<size_t>(c.cols);
-  HWY_ALIGN float splats[2][kTurn];
+  HWY_ALIGN float splats[2][kTick];
   HWY_ALIGN std::byte pad[2][kMaxLanes * sizeof(float)] = {};
   HWY_ALIGN uint8_t pad_out[kMaxLanes];
   for (int64_t r = 0; r < c.rows; ++r) {
@@ -194,7 +194,7 @@ void select32(const KernelCall& c) {
   const DI32 di;
   const DU8 d8;
   const size_t lanes = hn::Lanes(d), n = static_cast<size_t>(c.cols);
-  HWY_ALIGN float splats[2][kTurn];
+  HWY_ALIGN float splats[2][kTick];
   HWY_ALIGN uint8_t pad8[kMaxLanes] = {};
   HWY_ALIGN std::byte pad[kMaxLanes * sizeof(float)] = {};
   for (int64_t r = 0; r < c.rows; ++r) {

@@ -135,7 +135,7 @@ struct RowProductWithZero {
 };
 
 template <OpKind Outer, bool kOfProduct>
-void poke(const KernelCall& c) {
+void one_hot_add(const KernelCall& c) {
   const KernelArg &value = c.args[kOfProduct ? 2 : 1], &position = c.args[kOfProduct ? 3 : 2];
   const auto element = [](KernelArg arg, int64_t row, int64_t i) {
     if (!arg.splat) arg.data += i * static_cast<int64_t>(sizeof(float));
@@ -164,9 +164,11 @@ void poke(const KernelCall& c) {
     if (inside) reinterpret_cast<float*>(row.out)[i] = hit;
   }
 }
-MapKernel find_poke(OpKind outer, bool of_product) {
-  if (outer == OpKind::kAdd) return of_product ? poke<OpKind::kAdd, true> : poke<OpKind::kAdd, false>;
-  if (outer == OpKind::kSub) return of_product ? poke<OpKind::kSub, true> : poke<OpKind::kSub, false>;
+MapKernel find_one_hot_add(OpKind outer, bool of_product) {
+  if (outer == OpKind::kAdd)
+    return of_product ? one_hot_add<OpKind::kAdd, true> : one_hot_add<OpKind::kAdd, false>;
+  if (outer == OpKind::kSub)
+    return of_product ? one_hot_add<OpKind::kSub, true> : one_hot_add<OpKind::kSub, false>;
   return nullptr;
 }
 
@@ -179,7 +181,7 @@ HWY_EXPORT(find_pair);
 HWY_EXPORT(find_triple);
 HWY_EXPORT(find_square_grad);
 HWY_EXPORT(find_hypot);
-HWY_EXPORT(find_poke);
+HWY_EXPORT(find_one_hot_add);
 MapKernel f32_pair_kernel(OpKind outer, OpKind inner, bool inner_first) {
   return HWY_DYNAMIC_DISPATCH(find_pair)(outer, inner, inner_first);
 }
@@ -192,8 +194,8 @@ MapKernel f32_square_grad_kernel(OpKind left) {
 MapKernel f32_hypot_kernel() {
   return HWY_DYNAMIC_DISPATCH(find_hypot)();
 }
-MapKernel f32_poke_kernel(OpKind outer, bool of_product) {
-  return HWY_DYNAMIC_DISPATCH(find_poke)(outer, of_product);
+MapKernel f32_one_hot_add_kernel(OpKind outer, bool of_product) {
+  return HWY_DYNAMIC_DISPATCH(find_one_hot_add)(outer, of_product);
 }
 }  // namespace stow::cpu
 #endif  // HWY_ONCE

@@ -159,7 +159,7 @@ struct GateGrad {
 };
 
 template <class Lanes, class Of>
-void gate_row(const std::byte* const* from, std::byte* const* to, size_t n, Ahead* ahead) {
+void gate_row(const std::byte* const* from, std::byte* const* to, size_t n, Prefetcher* ahead) {
   constexpr int kArgs = Of::kArgs, kOuts = Of::kOuts;
   const DF d;
   const size_t elems = kGroup * hn::Lanes(d), bytes = elems * Lanes::kBytes;
@@ -179,7 +179,7 @@ void gate_row(const std::byte* const* from, std::byte* const* to, size_t n, Ahea
       Of::template run<Lanes>(d, now, args, outs);
       for (size_t k = 0; k < kGroup; ++k) now[k] = next[k];
       move_on();
-      if (ahead != nullptr && i % kTurn == 0) ahead->turn();
+      if (ahead != nullptr && i % kTick == 0) ahead->tick();
     }
     Of::template run<Lanes>(d, now, args, outs);
     move_on();
@@ -230,7 +230,7 @@ HWY_INLINE void load_pairs(const std::byte* p, Group& v) {
 // result.
 template <bool kStreams>
 void gate_row_flushing(const std::byte* const* args, std::byte* const* outs, size_t n,
-                       Ahead* ahead) {
+                       Prefetcher* ahead) {
   constexpr size_t kElems = kGroup * 16, kBytes = kElems * 2, kAhead = 4;
   constexpr int kInfinity = 0x7f80;
   const DF d;
@@ -293,7 +293,7 @@ void gate_row_flushing(const std::byte* const* args, std::byte* const* outs, siz
         const std::byte* const from[] = {x, y};
         gate_row<BF16Lanes, Gate<true, kStreams>>(from, &out, kElems, nullptr);
       }
-      if (ahead != nullptr) ahead->turn();
+      if (ahead != nullptr) ahead->tick();
     }
     n %= kElems;
   }
@@ -355,23 +355,23 @@ struct RoundedLanes : F32Lanes {
   static HWY_INLINE VF round_logistic(DF d, VF x) { return round(d, x); }
 };
 
-// Of operands in any form: kTurn elements at a time, widened before and narrowed after.
+// Of operands in any form: kTick elements at a time, widened before and narrowed after.
 template <class Lanes, int kOuts>
 void gate_grad_forms(const std::byte* const* from, const Form* from_forms, std::byte* const* to,
-                     const Form* to_forms, Form round, size_t n, Ahead* ahead) {
+                     const Form* to_forms, Form round, size_t n, Prefetcher* ahead) {
   constexpr int kArgs = GateGrad<kOuts>::kArgs;
-  HWY_ALIGN float wide[3][kTurn];
+  HWY_ALIGN float wide[3][kTick];
   const std::byte* args[3];
   std::byte* outs[3];
   for (int k = 0; k < 3; ++k) args[k] = outs[k] = reinterpret_cast<std::byte*>(wide[k]);
-  for (size_t i = 0; i < n; i += kTurn) {
-    const size_t some = HWY_MIN(kTurn, n - i);
+  for (size_t i = 0; i < n; i += kTick) {
+    const size_t some = HWY_MIN(kTick, n - i);
     for (int k = 0; k < kArgs; ++k)
-      widen_turn(from[k] + i * form_bytes(from_forms[k]), from_forms[k], some, wide[k]);
+      widen_elems(from[k] + i * form_bytes(from_forms[k]), from_forms[k], some, wide[k]);
     gate_row<Lanes, GateGrad<kOuts>>(args, outs, some, nullptr);
     for (int o = 0; o < kOuts; ++o)
-      narrow_turn(wide[o], some, to[o] + i * form_bytes(to_forms[o]), to_forms[o], round);
-    if (ahead != nullptr && some == kTurn) ahead->turn();
+      narrow_elems(wide[o], some, to[o] + i * form_bytes(to_forms[o]), to_forms[o], round);
+    if (ahead != nullptr && some == kTick) ahead->tick();
   }
 }
 

@@ -1,15 +1,15 @@
-// The kernels of row_kernels_plain.cpp by op and dtype.
-// Not those of f32; row_kernels.h names these.
+// The kernels of row_kernels_plain.cpp, by op and dtype.
+// Not the kernels of f32, which row_kernels.h declares.
 #pragma once
 
 #include "stowage/runtime/cpu/kernels/row_kernels.h"
 
 namespace stow::cpu {
 
-/// Arithmetic of f64, the integers and bool, comparisons and choices of any dtype of a register; null
-/// for an op that is no loop of vectors.
+/// Arithmetic of f64, integers and bool, and comparisons and selects of any register dtype; null if
+/// the op has no vector loop.
 MapKernel plain_map_kernel(OpKind op, DType dtype);
-/// Conversions of one register's dtype to another, but for copies.
+/// Conversions between different register dtypes.
 MapKernel plain_convert_kernel(DType in, DType out);
 
 }  // namespace stow::cpu

@@ -82,11 +82,11 @@ struct TermExp {  // fold_exps(), where it can be
 };
 
 #if HWY_TARGET == HWY_AVX3
-// Folds kTurn columns from `at` into the lanes of a row of floats: an exponential is a long chain,
+// Folds kTick columns from `at` into the lanes of a row of floats: an exponential is a long chain,
 // so several go side by side.
 template <class Op, bool kKeeps>
 HWY_INLINE void fold_exps(DF d, const Row (&row)[2], float* keep, size_t at, VF (&acc)[1]) {
-  constexpr size_t kAtOnce = kTurn / hn::MaxLanes(d);
+  constexpr size_t kAtOnce = kTick / hn::MaxLanes(d);
   const Op op;
   VF x[kAtOnce], less[kAtOnce];
   const auto load = [&](const Row& from, VF(&v)[kAtOnce]) HWY_ATTR {
@@ -112,11 +112,11 @@ HWY_INLINE void fold_exps(DF d, const Row (&row)[2], float* keep, size_t at, VF 
 // kKeeps: writes the inner values of a single row at `keep`.
 template <class Op, class Term, int R, bool kPlain, bool kKeeps>
 HWY_INLINE void fold_rows(DF d, const Row (&rows)[R][Term::kArgs], float* keep, size_t n,
-                          Ahead* ahead, VF (&acc)[R][kVectors]) {
+                          Prefetcher* ahead, VF (&acc)[R][kVectors]) {
   const Op op;
   const Term term;
   const size_t lanes = hn::Lanes(d), step = kReduceLanes;
-  constexpr size_t kTurnCols = kTurn / R;
+  constexpr size_t kTickCols = kTick / R;
   const auto fold = [&](size_t at, size_t some, auto is_whole) HWY_ATTR {
     constexpr bool kWhole = decltype(is_whole)::value;
     for (int q = 0; q < R; ++q) {
@@ -145,21 +145,21 @@ HWY_INLINE void fold_rows(DF d, const Row (&rows)[R][Term::kArgs], float* keep, 
     }
   };
   size_t i = 0;
-  for (; i + kTurnCols <= n; i += kTurnCols) {
+  for (; i + kTickCols <= n; i += kTickCols) {
 #if HWY_TARGET == HWY_AVX3
     if constexpr (std::is_same_v<Term, TermExp> && kPlain && R == 1) {
       fold_exps<Op, kKeeps>(d, rows[0], keep, i, acc[0]);
-      if (ahead != nullptr) ahead->turn();
+      if (ahead != nullptr) ahead->tick();
       continue;
     }
 #endif
     if constexpr (kKeeps || std::is_same_v<Term, TermExp>) {
-      for (size_t c = 0; c < kTurnCols; c += step) fold(i + c, step, std::true_type());
+      for (size_t c = 0; c < kTickCols; c += step) fold(i + c, step, std::true_type());
     } else {  // what only reads is as fast as memory, and that likes one load after another
 #pragma GCC unroll 1
-      for (size_t c = 0; c < kTurnCols; c += step) fold(i + c, step, std::true_type());
+      for (size_t c = 0; c < kTickCols; c += step) fold(i + c, step, std::true_type());
     }
-    if (ahead != nullptr) ahead->turn();
+    if (ahead != nullptr) ahead->tick();
   }
   for (; i + step <= n; i += step) fold(i, step, std::true_type());
   if (i < n) fold(i, n - i, std::false_type());
@@ -168,7 +168,8 @@ HWY_INLINE void fold_rows(DF d, const Row (&rows)[R][Term::kArgs], float* keep, 
 // The lanes of a maximum or minimum by the machine's own, several chains at once: right but where a
 // lane meets a NaN or comes out 0, of either sign. Then false.
 template <class Op>
-HWY_INLINE bool fold_extreme(DF d, const Row& row, size_t n, Ahead* ahead, VF (&acc)[kVectors]) {
+HWY_INLINE bool fold_extreme(DF d, const Row& row, size_t n, Prefetcher* ahead,
+                             VF (&acc)[kVectors]) {
   const Op op;
   constexpr size_t kChains = 4;
   const size_t lanes = hn::Lanes(d), step = kReduceLanes;
@@ -178,7 +179,7 @@ HWY_INLINE bool fold_extreme(DF d, const Row& row, size_t n, Ahead* ahead, VF (&
     for (size_t k = 0; k < kVectors; ++k) chains[q][k] = start;
   MaskF odd = hn::IsNaN(start);
   size_t i = 0;
-  static_assert(kChains * kReduceLanes == kTurn);
+  static_assert(kChains * kReduceLanes == kTick);
   for (; i + kChains * step <= n; i += kChains * step) {
     for (size_t q = 0; q < kChains; q += 2) {
       VF w[kVectors];
@@ -190,7 +191,7 @@ HWY_INLINE bool fold_extreme(DF d, const Row& row, size_t n, Ahead* ahead, VF (&
         chains[q + 1][k] = Op::plain(w[k], chains[q + 1][k]);
       }
     }
-    if (ahead != nullptr) ahead->turn();
+    if (ahead != nullptr) ahead->tick();
   }
   for (; i < n; i += step) {
     if (i + step <= n)
@@ -310,7 +311,7 @@ HWY_INLINE void leave_row(DF d, const ReduceRowsCall& c, int64_t r, const VF (&a
 
 template <class Op, class Term, int R>
 HWY_INLINE void reduce_some_rows(DF d, const ReduceRowsCall& c, int64_t r) {
-  HWY_ALIGN float splats[R][Term::kArgs][kTurn];
+  HWY_ALIGN float splats[R][Term::kArgs][kTick];
   Row rows[R][Term::kArgs];
   VF acc[R][kVectors];
   bool plain = true;
@@ -373,7 +374,7 @@ void reduce_products_f32(const ReduceRowsCall& c) {
 // Sums of (a b) c and of c c, side by side. kKeeps: a b goes to `keep`.
 template <bool kKeeps>
 HWY_INLINE void sum_with_squares(DF d, const float* a, const float* b, const float* c, float* keep,
-                                 size_t n, Ahead* ahead, VF (&sum)[kVectors],
+                                 size_t n, Prefetcher* ahead, VF (&sum)[kVectors],
                                  VF (&squares)[kVectors]) {
   const size_t lanes = hn::Lanes(d);
   const auto fold = [&](size_t at) HWY_ATTR {
@@ -385,9 +386,9 @@ HWY_INLINE void sum_with_squares(DF d, const float* a, const float* b, const flo
     }
   };
   size_t i = 0;
-  for (; i + kTurn <= n; i += kTurn) {
-    for (size_t q = 0; q < kTurn; q += kReduceLanes) fold(i + q);
-    if (ahead != nullptr) ahead->turn();
+  for (; i + kTick <= n; i += kTick) {
+    for (size_t q = 0; q < kTick; q += kReduceLanes) fold(i + q);
+    if (ahead != nullptr) ahead->tick();
   }
   for (; i < n; i += kReduceLanes) fold(i);
 }

@@ -86,7 +86,7 @@ void reduce_rows(const ReduceRowsCall& c) {
   }
 }
 
-void pick_f32(const ReduceRowsCall& c) {
+void one_hot_sum_f32(const ReduceRowsCall& c) {
   for (int64_t r = 0; r < c.rows; ++r) {
     int32_t column;
     std::memcpy(&column, c.args[1].data + r * c.args[1].row_step, sizeof(column));
@@ -143,8 +143,8 @@ ReduceKernels find(OpKind op) {
 
 }  // namespace
 
-ReduceRowsKernel f32_pick_kernel() {
-  return pick_f32;
+ReduceRowsKernel f32_one_hot_sum_kernel() {
+  return one_hot_sum_f32;
 }
 
 ReduceKernels reduce_kernels(OpKind op, DType dtype) {

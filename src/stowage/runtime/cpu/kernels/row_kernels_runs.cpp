@@ -77,8 +77,9 @@ void sum_runs(const ReduceRowsCall& c) {
             reinterpret_cast<const float*>(c.args[0].data + r * c.args[0].row_step),
             static_cast<size_t>(c.cols));
     if (c.ahead != nullptr)
-      for (int64_t i = int64_t{Ahead::kTurnElems}; i <= c.cols; i += int64_t{Ahead::kTurnElems})
-        c.ahead->turn();
+      for (int64_t i = int64_t{Prefetcher::kTickElems}; i <= c.cols;
+           i += int64_t{Prefetcher::kTickElems})
+        c.ahead->tick();
     if (!ends_block) continue;
     for (size_t half = kLanesOfRow / 2; half > 0; half /= 2)
       for (size_t l = 0; l < half; ++l) state[l] += state[l + half];

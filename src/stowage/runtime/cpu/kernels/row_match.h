@@ -1,5 +1,5 @@
 // The search for one formula of row_patterns.h in the steps of a program.
-// Not the choice among formulas, nor what becomes of the steps; that is row_fuse.cpp's.
+// Not the choice among formulas, nor the fusion of the steps; row_fuse.cpp does both.
 #pragma once
 
 #include <functional>
@@ -11,12 +11,11 @@
 
 namespace stow::cpu::rows {
 
-/// Tries the orders of operands that a formula leaves open, until all its terms are steps that
-/// agree.
+/// Assigns a step to each term of a formula. Tries all orders of operands that the formula allows.
 class Match {
  public:
-  /// Says whether step i can be what a leaf of the formula stands for, or an op of it. The op
-  /// itself and its number of operands have been compared.
+  /// True if step i can be the operand or the op `term`. The op itself and its number of operands
+  /// have been compared.
   using Fits = std::function<bool(const Term& term, int i)>;
 
   Match(const std::vector<Step>& steps, const std::vector<bool>& is_live, Fits fits)
@@ -25,19 +24,19 @@ class Match {
   /// False if `term` cannot be step i, by the ops of both and of their operands alone.
   static bool may_be(const std::vector<Step>& steps, const Term& term, int i);
 
-  /// True if `term` is step i, each of `more` some live step, and `accepts` returns true once all
-  /// of it is known; else other orders and steps are tried.
+  /// Tries to assign step i to `term` and live steps to the terms of `more`. Calls accepts() for
+  /// each complete assignment until it returns true. Returns false if it never does.
   bool find(const Term& term, int i, const std::vector<Term>& more, std::function<bool()> accepts);
 
-  /// The step that a term is; -1 if it is not in the formula.
+  /// Returns the step assigned to a term; -1 if there is none.
   int step_of(const Term& term) const;
-  /// The terms of the formula with the steps that they are, ops and operands alike.
+  /// Returns the assigned terms, ops and operands, with their steps.
   const std::vector<std::pair<Term, int>>& bound() const { return bound_; }
 
  private:
   using Goals = std::vector<std::pair<Term, int>>;
-  // True if all goals, pairs of a term and its step, can hold, together with `n_more` further
-  // terms.
+  // True if all goals, pairs of a term and a step, can be assigned, then the terms of `more` from
+  // n_more on, and accepts() returns true.
   bool reach(Goals goals, size_t n_more);
   bool can_be(const Term& term, int i) const;
 

@@ -84,7 +84,7 @@ class StepOrder {
 
 }  // namespace
 
-RowProgram in_order_of_results(const RowProgram& program) {
+RowProgram group_steps_by_result(const RowProgram& program) {
   return StepOrder(program).run();
 }
 

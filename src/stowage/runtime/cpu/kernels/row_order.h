@@ -1,13 +1,14 @@
-// The order of a row program's steps in which few values wait in registers.
-// Not another program: every step stays and computes what it did.
+// Reorders the steps of a row program so that few values are live at a time.
+// Not another program: every step computes what it did.
 #pragma once
 
 #include "stowage/ir/row_program.h"
 
 namespace stow::cpu {
 
-/// The program with each result's steps together: what is next is the result with the fewest steps to
-/// go, the first of several. Steps that no result needs are dropped. Outputs have the same bits.
-RowProgram in_order_of_results(const RowProgram& program);
+/// Returns the program with the steps of each result together. The next result is always the one
+/// with the fewest steps left, the first of several. Drops steps that no result needs. Outputs have
+/// the same bits.
+RowProgram group_steps_by_result(const RowProgram& program);
 
 }  // namespace stow::cpu

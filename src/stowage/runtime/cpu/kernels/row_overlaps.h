@@ -1,5 +1,6 @@
-// RowOverlaps: what is known, before addresses are, of a row program's outputs lying over its inputs.
-// Not a test of addresses; a run makes that where the answer is kMaybe.
+// RowOverlaps: facts, known at compile time, about which outputs of a row program share memory with
+// which inputs.
+// Not a test of addresses; a run makes that test if the fact is kMaybe.
 #pragma once
 
 #include <cstddef>
@@ -10,11 +11,11 @@ namespace stow::cpu {
 
 enum class Overlap : uint8_t {
   kNever,  ///< They lie in different memory.
-  kMaybe,  ///< A run finds out; both are right.
+  kMaybe,  ///< Either may be true; a run compares addresses.
   kAlways  ///< They begin at the same address.
 };
 
-/// An Overlap for each output and input. One made without sizes knows nothing: all are kMaybe.
+/// An Overlap for each output and input. All are kMaybe if default-constructed.
 class RowOverlaps {
  public:
   RowOverlaps() = default;
@@ -24,7 +25,9 @@ class RowOverlaps {
   Overlap of(size_t output, size_t input) const {
     return of_.empty() ? Overlap::kMaybe : of_[output * n_inputs_ + input];
   }
-  void set(size_t output, size_t input, Overlap overlap) { of_[output * n_inputs_ + input] = overlap; }
+  void set(size_t output, size_t input, Overlap overlap) {
+    of_[output * n_inputs_ + input] = overlap;
+  }
 
  private:
   size_t n_inputs_ = 0;

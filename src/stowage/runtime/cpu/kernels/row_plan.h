@@ -2,18 +2,20 @@
 // Not for callers; see row_program.h.
 //
 // A value depends on its row, its column, both or neither (its Span), and is computed once for
-// what it depends on:
+// each row, column or point:
 //
-//   for each unit (a block of rows x a block of columns; threads share the units). Of column
-//   reductions a unit is a chunk of a group's rows, or all of them, chunk after chunk
+//   for each unit (a block of rows x a block of columns; units are distributed over threads)
 //     for each tile of rows                          r_tile rows of one run of the inner row dim
 //       for each phase                               a phase ends where a row reduction is used
 //         row_steps                                  [1, rows] values
 //         for each strip of columns: strip_steps     [rows, c_tile] values; reductions, stores
 //       row_stores
 //
-// If a row has several strips, a value that a later phase needs is kept for the whole row: in the
-// place of an output that is stored later, else in scratch if that is small; or it is computed again.
+// With column reductions, a unit is a chunk of a group's rows, or all chunks of a group in order.
+//
+// If a row has several strips, a value that a later phase reads is kept for the whole row: in the
+// memory of an output that is stored later, else in scratch if all such values are small. Otherwise
+// the later phase computes it again.
 #pragma once
 
 #include <algorithm>
@@ -30,7 +32,7 @@
 
 namespace stow::cpu {
 
-/// A set of {row, column}: what a value depends on.
+/// The indices on which a value depends: a subset of {row, column}.
 enum class Span : uint8_t { kOne = 0, kRow = 1, kColumn = 2, kFull = 3 };
 constexpr bool has_row(Span s) {
   return (static_cast<int>(s) & 1) != 0;
@@ -46,7 +48,7 @@ constexpr Span operator|(Span a, Span b) {
 struct Register {
   Span span = Span::kFull;
   bool whole_row = false;  ///< Has all columns of its rows, not only those of the strip.
-  bool is_needed = true;   ///< Else it takes no place.
+  bool is_needed = true;   ///< False: it is not used and takes no scratch.
   int64_t elem_bytes = 4;
   int64_t offset = 0;
 };
@@ -57,13 +59,13 @@ struct PlanOperand {
   int64_t elem_bytes = 4;
   Dims row_strides, col_strides;
   Span span = Span::kOne;
-  bool unit_columns = false;  ///< Adjacent columns are adjacent in memory: kernels may address it.
-  bool may_stream = false;    ///< An output that one kernel writes, line by line, and none reads.
+  bool unit_columns = false;  ///< Adjacent columns are adjacent in memory, as kernels require.
+  bool may_stream = false;    ///< An output that one kernel writes in whole lines, and none reads.
   /// Strides along the innermost row and column dimension.
   int64_t inner_row = 0, inner_col = 0;
 };
 
-/// Place from which a step reads a value, or to which it writes one.
+/// The place from which a step reads a value, or to which it writes one.
 struct Place {
   enum Kind : uint8_t { kNone, kRegister, kOperand, kConstant };
   Kind kind = kNone;
@@ -71,17 +73,25 @@ struct Place {
   int32_t index = -1;
   int32_t elem_bytes = 4;
 
-  // Bound to a thread's bases: row r of the tile lies at
-  // bases[base] + offset + r * (row_const + row_per_col * tile columns).
+  // The address, in bytes: row r of the tile is at
+  // bases[base] + offset + r * (row_const + row_per_col * columns of the tile).
   int32_t base = 0;
   bool splat = false;
   int64_t offset = 0, row_const = 0, row_per_col = 0;
 };
 
-/// The addresses a thread's steps start from: its scratch, the constants, its scratch moved to the
-/// strip's column for elements of 1, 4 and 8 bytes, then every input and output at the tile.
-enum Base : int32_t { kOwnBase, kConstantBase, kStripBase1, kStripBase4, kStripBase8, kOperandBase };
+/// Indices of the base addresses of a thread: its scratch, the constants, its scratch moved by the
+/// strip's first column for elements of 1, 4 and 8 bytes, then every input and output at the tile.
+enum Base : int32_t {
+  kOwnBase,
+  kConstantBase,
+  kStripBase1,
+  kStripBase4,
+  kStripBase8,
+  kOperandBase
+};
 
+/// One kernel call for each tile, with its places.
 struct PlanStep {
   enum Kind : uint8_t { kMap, kLoad, kIota, kStore, kReduceRows, kReduceColumns };
   Kind kind = kMap;
@@ -89,33 +99,36 @@ struct PlanStep {
   Form round = Form::kNative;
   int n_args = 0, n_more = 0;
   Place out, args[kMaxKernelArgs];
-  Place more[2];  ///< Further results of its kernel, for kReduceColumns `norm_gradient`.
+  Place more[2];  ///< Further results of a map kernel; kReduceColumns: `out` of norm_gradient.
   MapKernel map = nullptr;
   MoveKernel move = nullptr;
   IotaKernel iota = nullptr;
   ReduceKernels reduce;
-  int64_t lanes_offset = 0;     ///< kReduceRows: in the thread's scratch.
-  int64_t partials_offset = 0;  ///< Reductions: in the shared scratch; rows' only when wide.
-  int64_t sums_offset = 0;      ///< kReduceColumns in order: of a group so far, in the thread's scratch.
-  int64_t chunk_offset = 0;     ///< The same of the present chunk.
-  int64_t partial_cols = 0;     ///< kReduceColumns: columns, or 1 where all are alike.
+  int64_t lanes_offset = 0;     ///< kReduceRows: of its lanes in the thread's scratch.
+  /// Reductions: of partial results in the shared scratch; of row reductions only with can_go_wide.
+  int64_t partials_offset = 0;
+  int64_t sums_offset = 0;      ///< kReduceColumns in order: of a group's sums, in thread scratch.
+  int64_t chunk_offset = 0;     ///< The same, of the sums of the current chunk.
+  int64_t partial_cols = 0;     ///< kReduceColumns: columns, or 1 if all columns have one value.
   bool by_runs = false;         ///< kReduceRows: arg 0 is an input, read run by run of the columns.
   bool keeps = false;           ///< kReduceRows: the last of `args` is a register to write.
-  int32_t square_register = -1;  ///< kReduceRows: of a second sum, by ReduceKernels::and_squares.
+  int32_t square_register = -1;  ///< kReduceRows: result of the second sum of and_squares.
   int64_t square_lanes_offset = 0;
-  bool by_position = false;     ///< Its kernel must know its columns: rows stay apart.
-  int64_t weight = 1;           ///< Its time an element, near enough to share out what it fetches.
-  const std::string* pattern = nullptr;  ///< The formula of row_patterns.h that it is, if it is one.
+  bool by_position = false;     ///< Its kernel needs column numbers: rows are not merged into one.
+  int64_t weight = 1;           ///< Estimated time of an element (addition: 1), for prefetching.
+  const std::string* pattern = nullptr;  ///< The name of its formula in row_patterns.h, or null.
 };
 
+/// The steps of a phase.
 struct PlanPhase {
   std::vector<PlanStep> row_steps, strip_steps;
-  std::vector<int32_t> direct;  ///< Operands that kernels of its strips address themselves.
-  int64_t weight = 0;           ///< Weight of its strip_steps.
+  std::vector<int32_t> direct;  ///< Operands that kernels of its strips access in memory directly.
+  int64_t weight = 0;           ///< Sum of the weights of its strip_steps.
 };
 
+/// A compiled row program.
 struct RowPlan {
-  Dims row_dims, col_dims;  ///< Merged; may be empty. Dimensions of groups are the first of row_dims.
+  Dims row_dims, col_dims;  ///< Merged; may be empty. The first n_group_dims row_dims are groups.
   int64_t rows = 1, cols = 1;
   int n_group_dims = 0;       ///< Number of row_dims of groups; 0 without column reductions.
   int64_t groups = 1, group_rows = 1;  ///< `rows` is their product.
@@ -124,37 +137,39 @@ struct RowPlan {
   int n_inputs = 0, n_outputs = 0;
   std::vector<Register> registers;
   std::vector<uint64_t> constants;   ///< In a register's form.
-  std::vector<PlanStep> once_steps;  ///< Values alike everywhere, computed by each thread first.
+  std::vector<PlanStep> once_steps;  ///< Values of Span::kOne; each thread computes them first.
   std::vector<PlanPhase> phases;
-  std::vector<int32_t> direct;       ///< Operands that kernels address themselves.
-  int64_t fetch_elems = 0;  ///< If not 0, what lies so far ahead is fetched, not the next strip.
-  bool fetches = true;      ///< True if the next strip or tile is fetched ahead.
-  bool fetch_rows = false;  ///< All phases fetch the next tile of rows; else each its next strip.
+  std::vector<int32_t> direct;       ///< Operands that kernels access in memory directly.
+  int64_t fetch_elems = 0;  ///< If not 0, prefetches are this many elements ahead, not a strip.
+  bool fetches = true;      ///< False: nothing is prefetched.
+  bool fetch_rows = false;  ///< True: prefetches the next tile of rows; else the next strip.
   std::vector<PlanStep> row_stores;
   std::vector<PlanStep> column_stores;  ///< The kReduceColumns steps, in order.
 
-  /// Pairs of an output and an input that must not be the same memory.
+  /// Pairs of an output and an input for which the plan requires different memory.
   std::vector<std::pair<int, int>> must_differ;
 
-  int64_t r_tile = 1, c_tile = 1;
+  int64_t r_tile = 1, c_tile = 1;        ///< Rows of a tile, columns of a strip.
   int64_t unit_rows = 1, unit_cols = 1;  ///< With column reductions unit_rows is a chunk's.
   bool has_row_reductions = false;
-  bool in_blocks = false;   ///< Run a block of rows and columns at a time; rows stay as they are.
-  bool whole_rows = false;  ///< A unit, or a block, has all columns of its rows.
+  bool in_blocks = false;   ///< For run_row_block(): rows and columns keep their order.
+  bool whole_rows = false;  ///< A unit, or a block, must have all columns of its rows.
   bool can_go_wide = false;  ///< Threads may share one row: its strips, phase by phase.
   int64_t inner_rows() const {
     return row_dims.size() == static_cast<size_t>(n_group_dims) ? 1 : row_dims.back();
   }
   int64_t inner_cols() const { return col_dims.empty() ? 1 : col_dims.back(); }
 
-  /// Chunks of rows in a group, and blocks of columns that are units of their own.
+  /// chunks() returns the number of chunks of rows in a group, col_units() of blocks of columns.
   int64_t chunks() const { return std::max<int64_t>(1, (group_rows + unit_rows - 1) / unit_rows); }
   int64_t col_units() const { return cols == 0 ? 1 : (cols + unit_cols - 1) / unit_cols; }
-  /// True if each thread goes through all chunks of its groups and columns in order, so that sums need
-  /// no place a chunk.
+  /// True if a thread computes all chunks of a group and block of columns in order. Column sums
+  /// then need no partial results for each chunk.
   bool sums_in_order(int threads) const {
     return threads <= 1 || chunks() == 1 || groups * col_units() >= 2 * threads;
   }
+  /// Return the bytes of scratch that all threads share, and of each thread, for a run on `threads`
+  /// threads.
   int64_t shared_bytes_of(int threads) const {
     return !column_stores.empty() && sums_in_order(threads) ? 0 : shared_bytes;
   }
@@ -163,44 +178,49 @@ struct RowPlan {
   }
 
   int64_t thread_bytes = 0, shared_bytes = 0;
-  int64_t column_bytes = 0;  ///< Beside thread_bytes, of sums_in_order().
+  int64_t column_bytes = 0;  ///< Added to thread_bytes if sums_in_order().
   int64_t kept_bytes = 0;  ///< Part of thread_bytes: whole rows kept from one phase to another.
   int64_t work = 0;  ///< Points times steps; less than kSmallRowWork runs on one thread.
 };
 inline constexpr int64_t kSmallRowWork = 1 << 15;
 
-/// Thread scratch starts with the row offset of each operand, then the bases.
+/// Returns the bytes at the start of a thread's scratch that hold each operand's row offset, then
+/// the base addresses.
 inline int64_t bookkeeping_bytes(const RowPlan& plan) {
   return (2 * static_cast<int64_t>(plan.operands.size()) + kOperandBase) * 8;
 }
 
-/// True if prefetches should go to the first cache. In one of 32 KiB they evict what is worked on,
-/// and programs take up to 1.5 times as long. Intel's of 48 KiB waits for too few lines at a time,
-/// and programs take up to 1.35 times as long.
-bool fetches_to_first_cache();
-/// True if two kinds of programs should leave prefetching to the machine: those without sums or
-/// scratch, which go once through their arrays, and those of one array. On Zen 4 they then take
-/// 0.75 to 0.95 of the time, one kernel alone that goes on to the end 0.63. Other machines have not
-/// been measured.
-bool leaves_streams_alone();
-/// For tests; none is what this machine likes.
-void set_streams_left_alone(std::optional<bool> left);
+/// True if prefetches should go to the L1 cache. In an L1 of 32 KiB they evict data in use, and
+/// programs take up to 1.5 times as long. Intel's L1 of 48 KiB fetches too few lines at a time, and
+/// programs take up to 1.35 times as long.
+bool prefetches_to_l1();
+/// True if two kinds of programs should leave prefetching to the hardware: those without sums or
+/// scratch, which read their arrays once, and those of one array. On Zen 4 they then take 0.75 to
+/// 0.95 of the time; a single kernel that runs to the end of its array takes 0.63. Other machines
+/// have not been measured.
+bool prefers_hardware_prefetch();
+/// Sets the result of prefers_hardware_prefetch(), for tests; nullopt restores the machine's own.
+void set_prefers_hardware_prefetch(std::optional<bool> prefers);
 
-/// Least bytes, written in one go, that go past the caches. The caches would not hold them and
-/// would first read what is written over. A machine on which that is slow has no such number. Tests
-/// set it; 0 is the machine's own number.
+/// Returns the least bytes of outputs of one run that are written with non-temporal stores: more
+/// than the caches hold. Ordinary stores would first read the lines that they overwrite. Returns
+/// the largest int64 if such stores are slow on this machine. Tests set the value; 0 restores the
+/// machine's own.
 int64_t least_streamed_bytes();
 void set_least_streamed_bytes(int64_t bytes);
 
-/// `careful`: right for every output over every input that it may lie over, as far as `overlaps` leaves
-/// that open. Else stores come as early as they can, and the plan is right where none of `must_differ`
-/// share an address.
-RowPlan compile_row_plan(const RowProgram& program, bool careful, const RowOverlaps& overlaps = {});
+/// Compiles a row program. With `may_alias`, the plan is right whichever outputs are the same
+/// memory as an input, as far as `overlaps` leaves that open. Otherwise stores come as early as
+/// possible, and the plan is right if no pair of must_differ has the same address.
+RowPlan compile_row_plan(const RowProgram& program, bool may_alias,
+                         const RowOverlaps& overlaps = {});
 /// The same for run_row_block(). The program has no column reductions.
-RowPlan compile_row_blocks(const RowProgram& program, bool careful);
+RowPlan compile_row_blocks(const RowProgram& program, bool may_alias);
+/// Runs a plan. `inputs` and `outputs` are base addresses; `scratch` holds shared_bytes_of(threads)
+/// and thread_bytes_of(threads) for each thread.
 void run_row_plan(const RowPlan& plan, const std::byte* const* inputs, std::byte* const* outputs,
                   std::byte* scratch, int threads);
-/// Rows [row, row_end) and columns [col, col_end), on this thread; scratch of thread_bytes.
+/// Runs rows [row, row_end) and columns [col, col_end) on this thread; scratch of thread_bytes.
 void run_row_block(const RowPlan& plan, const std::byte* const* inputs, std::byte* const* outputs,
                    std::byte* scratch, int64_t row, int64_t row_end, int64_t col, int64_t col_end);
 

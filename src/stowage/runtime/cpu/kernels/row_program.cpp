@@ -20,9 +20,10 @@ bool are_apart(const RowPlan& plan, std::span<const std::byte* const> inputs,
       });
 }
 
-void run_plan(const RowPlan& plan, const RowPlan& careful, std::span<const std::byte* const> inputs,
-              std::span<std::byte* const> outputs, void* scratch, int threads) {
-  run_row_plan(are_apart(plan, inputs, outputs) ? plan : careful, inputs.data(), outputs.data(),
+void run_plan(const RowPlan& plan, const RowPlan& aliasing,
+              std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs,
+              void* scratch, int threads) {
+  run_row_plan(are_apart(plan, inputs, outputs) ? plan : aliasing, inputs.data(), outputs.data(),
                static_cast<std::byte*>(scratch), std::max(1, threads));
 }
 
@@ -72,13 +73,13 @@ std::shared_ptr<const CompiledRowProgram::Copy> CompiledRowProgram::find_copy(
 
 CompiledRowProgram::CompiledRowProgram(const RowProgram& program, const RowOverlaps& overlaps)
     : copy_(find_copy(program)), n_inputs_(program.inputs.size()), n_outputs_(program.outputs.size()) {
-  std::optional<UnrolledRows> unrolled = unroll_turned(program);
+  std::optional<UnrolledRows> unrolled = unroll_reversed(program);
   const RowProgram& made = unrolled ? unrolled->program : program;
   const RowOverlaps known = unrolled ? overlaps_of(*unrolled, overlaps) : overlaps;
   plan_ = std::make_shared<const RowPlan>(compile_row_plan(made, false, known));
-  careful_plan_ = plan_->must_differ.empty()
-                      ? plan_
-                      : std::make_shared<const RowPlan>(compile_row_plan(made, true, known));
+  aliasing_plan_ = plan_->must_differ.empty()
+                       ? plan_
+                       : std::make_shared<const RowPlan>(compile_row_plan(made, true, known));
   if (!unrolled) return;
   inputs_ = std::move(unrolled->inputs);
   outputs_ = std::move(unrolled->outputs);
@@ -88,7 +89,7 @@ int64_t CompiledRowProgram::scratch_bytes(int threads) const {
   const auto bytes = [&](const RowPlan& plan) {
     return plan.shared_bytes_of(threads) + std::max(1, threads) * plan.thread_bytes_of(threads);
   };
-  return std::max(bytes(*plan_), bytes(*careful_plan_));
+  return std::max(bytes(*plan_), bytes(*aliasing_plan_));
 }
 
 void CompiledRowProgram::run(std::span<const std::byte* const> inputs,
@@ -101,22 +102,22 @@ void CompiledRowProgram::run(std::span<const std::byte* const> inputs,
   // What is written past the caches is left to the plan, which can.
   if (copy_ && !(copy_->has_dense_rows && copy_->bytes >= least_streamed_bytes()))
     return kernels::copy_nest(outputs[0], inputs[0], copy_->nest, copy_->width, threads);
-  if (outputs_.empty()) return run_plan(*plan_, *careful_plan_, inputs, outputs, scratch, threads);
+  if (outputs_.empty()) return run_plan(*plan_, *aliasing_plan_, inputs, outputs, scratch, threads);
   std::vector<const std::byte*> read;
   for (const UnrolledRows::Base& b : inputs_) read.push_back(inputs[b.operand] + b.offset_bytes);
   std::vector<std::byte*> written;
   for (const UnrolledRows::Base& b : outputs_)
     written.push_back(outputs[b.operand] + b.offset_bytes);
-  run_plan(*plan_, *careful_plan_, read, written, scratch, threads);
+  run_plan(*plan_, *aliasing_plan_, read, written, scratch, threads);
 }
 
 RowProgramRunner::RowProgramRunner(const RowProgram& program, int threads, const RowOverlaps& overlaps)
     : program_(program, overlaps), threads_(threads) {
   const CompiledRowProgram& p = program_;
   calls_ = RowCalls::make(p.plan_, threads, p.inputs_, p.outputs_);
-  careful_calls_ = p.careful_plan_ == p.plan_
-                       ? nullptr
-                       : RowCalls::make(p.careful_plan_, threads, p.inputs_, p.outputs_);
+  aliasing_calls_ = p.aliasing_plan_ == p.plan_
+                        ? nullptr
+                        : RowCalls::make(p.aliasing_plan_, threads, p.inputs_, p.outputs_);
   for (const auto& [k, i] : p.plan_->must_differ) {
     const auto output = static_cast<size_t>(k), input = static_cast<size_t>(i);
     if (p.outputs_.empty())
@@ -133,7 +134,7 @@ void RowProgramRunner::run(std::span<const std::byte* const> inputs,
                            std::span<std::byte* const> outputs, void* scratch) {
   RowCalls* calls = calls_.get();
   for (const Pair& pair : must_differ_)
-    if (inputs[pair.input] - outputs[pair.output] == pair.offset) calls = careful_calls_.get();
+    if (inputs[pair.input] - outputs[pair.output] == pair.offset) calls = aliasing_calls_.get();
   if (!calls || calls->streams()) return program_.run(inputs, outputs, scratch, threads_);
   calls->run(inputs.data(), outputs.data(), static_cast<std::byte*>(scratch));
 }
@@ -144,20 +145,20 @@ RowCalls* RowProgramRunner::only_calls() const {
 
 RowBlocks::RowBlocks(const RowProgram& program)
     : plan_(std::make_shared<const RowPlan>(compile_row_blocks(program, false))),
-      careful_plan_(plan_->must_differ.empty()
-                        ? plan_
-                        : std::make_shared<const RowPlan>(compile_row_blocks(program, true))) {}
+      aliasing_plan_(plan_->must_differ.empty()
+                         ? plan_
+                         : std::make_shared<const RowPlan>(compile_row_blocks(program, true))) {}
 
 bool RowBlocks::whole_rows() const { return plan_->whole_rows; }
 
 int64_t RowBlocks::scratch_bytes() const {
-  return std::max(plan_->thread_bytes, careful_plan_->thread_bytes);
+  return std::max(plan_->thread_bytes, aliasing_plan_->thread_bytes);
 }
 
 void RowBlocks::run(std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs,
                     void* scratch, int64_t row, int64_t row_end, int64_t col,
                     int64_t col_end) const {
-  run_row_block(are_apart(*plan_, inputs, outputs) ? *plan_ : *careful_plan_, inputs.data(),
+  run_row_block(are_apart(*plan_, inputs, outputs) ? *plan_ : *aliasing_plan_, inputs.data(),
                 outputs.data(), static_cast<std::byte*>(scratch), row, row_end, col, col_end);
 }
 

@@ -1,5 +1,6 @@
-// Reductions of f32 over columns as vector code, and what folds values in reductions of either kind.
-// Included once a target. The order of every sum is the contract of ir/row_program.h.
+// Column reductions of f32 as vector code, and the folds of both row and column reductions.
+// Included once for each target. The order of every sum is that of ir/row_program.h.
+// Not row reductions; row_kernels_reduce.cpp has those.
 // NOLINTNEXTLINE
 #if defined(STOW_ROW_REDUCE_COLUMNS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef STOW_ROW_REDUCE_COLUMNS_INL_H_
@@ -16,11 +17,13 @@
 HWY_BEFORE_NAMESPACE();
 namespace stow::cpu::HWY_NAMESPACE {
 
-// kReduceLanes lanes as vectors.
+// Number of vectors that hold kReduceLanes lanes.
 constexpr size_t kVectors =
     kMaxLanes >= kReduceLanes ? 1 : static_cast<size_t>(kReduceLanes) / kMaxLanes;
 static_assert(kMaxLanes <= kReduceLanes);
 
+// Folds of reductions: operator() folds vectors and fold() scalars. If kExtreme, plain() is the
+// machine's own maximum or minimum, which may differ for NaNs and zeros.
 struct FoldSum {
   static constexpr bool kExtreme = false;
   static constexpr float kIdentity = 0;
@@ -60,12 +63,12 @@ struct FoldMin {
   static float fold(float a, float b) { return scalar::Binary<OpKind::kMin, float>::apply(a, b); }
 };
 
-// Row `r` of an argument that is floats in memory.
+// Returns row r of an argument that is floats in memory.
 HWY_INLINE float* floats(const KernelArg& arg, int64_t r) {
   return reinterpret_cast<float*>(const_cast<std::byte*>(arg.data) + r * arg.row_step);
 }
 
-// Lanes of which a or b is a NaN.
+// Returns the lanes in which a or b is a NaN.
 HWY_INLINE MaskF either_is_nan(VF a, VF b) {
 #if HWY_TARGET == HWY_AVX3
   return MaskF{_mm512_cmp_ps_mask(a.raw, b.raw, _CMP_UNORD_Q)};
@@ -76,9 +79,10 @@ HWY_INLINE MaskF either_is_nan(VF a, VF b) {
 #endif
 }
 
-// Columns [i, i + N vectors) of floats, of the last vector `some` alone where kPart. Their chains hide
-// each other. A maximum or minimum is first taken by the machine's own, which is right but where a column
-// meets a NaN or comes out 0, of either sign.
+// Folds all rows of N vectors of columns from column i on; if kPart, only lanes `some` of the last
+// vector. The latencies of the N chains overlap. A maximum or minimum is first computed by
+// Op::plain(), whose result is right unless a column has a NaN or the result is a zero; then it is
+// computed again.
 template <class Op, size_t N, bool kPart>
 HWY_INLINE void fold_columns(DF d, const ReduceColumnsCall& c, size_t i, MaskF some) {
   const Op op;
@@ -133,7 +137,7 @@ void reduce_columns_f32(const ReduceColumnsCall& c) {
   auto* acc = reinterpret_cast<float*>(c.acc);
   if (c.arg.splat) {  // one value a row: rare, and every column alike
     for (int64_t r = 0; r < c.rows; ++r) {
-      HWY_ALIGN float splat[kTurn];
+      HWY_ALIGN float splat[kTick];
       begin_row(d, c.arg, r, splat);
       for (size_t i = 0; i < n; ++i) acc[i] = Op::fold(acc[i], splat[0]);
     }
@@ -146,7 +150,7 @@ void reduce_columns_f32(const ReduceColumnsCall& c) {
     const MaskF all = hn::FirstN(d, lanes);
     for (; i + 4 * lanes <= n; i += 4 * lanes) {
       fold_columns<Op, 4, false>(d, c, i, all);
-      for (int turn = 0; turn < 2 && c.ahead != nullptr; ++turn) c.ahead->turn();
+      for (int k = 0; k < 2 && c.ahead != nullptr; ++k) c.ahead->tick();
     }
     const size_t left = n - i;
     if (left == 0) return;
@@ -156,7 +160,7 @@ void reduce_columns_f32(const ReduceColumnsCall& c) {
     if (vectors == 2) fold_columns<Op, 2, true>(d, c, i, some);
     if (vectors == 3) fold_columns<Op, 3, true>(d, c, i, some);
     if (vectors == 4) fold_columns<Op, 4, true>(d, c, i, some);
-    if (vectors > 1 && c.ahead != nullptr) c.ahead->turn();
+    if (vectors > 1 && c.ahead != nullptr) c.ahead->tick();
     return;
   }
 #endif
@@ -169,7 +173,7 @@ void reduce_columns_f32(const ReduceColumnsCall& c) {
     }
     hn::StoreU(a, d, acc + i);
     hn::StoreU(b, d, acc + i + lanes);
-    if (c.ahead != nullptr) c.ahead->turn();
+    if (c.ahead != nullptr) c.ahead->tick();
   }
   const size_t size = form_bytes(c.arg.form);
   HWY_ALIGN std::byte pad[kMaxLanes * sizeof(float)] = {};
@@ -188,12 +192,13 @@ void reduce_columns_f32(const ReduceColumnsCall& c) {
   }
 }
 
-// The same of products, whose factors may be values of a row: R rows at once. kPlain: of floats.
+// Adds the products of the arg and the factors in rows [r, r + R) to the accumulators. Factors may
+// be splats. kPlain: all but splats are native floats. There are kTerms - 1 factors.
 template <int kTerms, int R, bool kPlain>
 HWY_INLINE void sum_products_of_rows(DF d, const ReduceColumnsCall& c, int64_t r) {
   const size_t lanes = hn::Lanes(d), n = static_cast<size_t>(c.cols);
   auto* acc = reinterpret_cast<float*>(c.acc);
-  HWY_ALIGN float splats[R][kTerms][kTurn];
+  HWY_ALIGN float splats[R][kTerms][kTick];
   Row rows[R][kTerms];
   for (int q = 0; q < R; ++q)
     for (int k = 0; k < kTerms; ++k)
@@ -215,7 +220,7 @@ HWY_INLINE void sum_products_of_rows(DF d, const ReduceColumnsCall& c, int64_t r
     }
     hn::StoreU(x, d, acc + i);
     hn::StoreU(y, d, acc + i + lanes);
-    if (c.ahead != nullptr) c.ahead->turn();
+    if (c.ahead != nullptr) c.ahead->tick();
   }
   for (; i < n; ++i)
     for (int q = 0; q < R; ++q) {
@@ -245,7 +250,8 @@ void sum_column_products_f32(const ReduceColumnsCall& c) {
   c.n_factors == 2 ? sum_products<3>(c) : sum_products<2>(c);
 }
 
-// Computes R rows at once, so that what all of them share is read and written once.
+// Computes norm_gradient for rows [r, r + R), so that accumulators are read and written once for
+// all.
 template <int R>
 HWY_INLINE void norm_gradient_of_rows(DF d, const ReduceColumnsCall& c, int64_t r) {
   const size_t lanes = hn::Lanes(d), n = static_cast<size_t>(c.cols);
@@ -276,7 +282,7 @@ HWY_INLINE void norm_gradient_of_rows(DF d, const ReduceColumnsCall& c, int64_t 
                    d, out[q] + k);
       hn::StoreU(sum, d, acc + k);
     }
-    if (c.ahead != nullptr) c.ahead->turn();
+    if (c.ahead != nullptr) c.ahead->tick();
   }
   for (; i < n; ++i) {
     VF sum = hn::Set(d, acc[i]);

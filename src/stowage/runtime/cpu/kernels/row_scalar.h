@@ -1,5 +1,5 @@
-// One element of each op, for the dtypes that have no vector code: f64, the integers, bool.
-// Not the loops; those are in row_kernels_scalar.cpp.
+// The scalar form of each elementwise op, for f32, f64, integers and bool.
+// Not the loops; those are in row_kernels_scalar.cpp and row_kernels_plain.cpp.
 #pragma once
 
 #include <bit>
@@ -15,7 +15,7 @@
 
 namespace stow::cpu::scalar {
 
-/// bool as it lies in memory.
+/// A bool in memory: a byte.
 enum class Bool : uint8_t {};
 
 template <typename T>
@@ -25,7 +25,8 @@ concept Integer = std::integral<T>;
 template <typename T>
 concept Bits = Integer<T> || std::same_as<T, Bool>;
 
-/// Integers wrap, also where C++ would promote to a signed int.
+/// Unsigned type in which integers of type T are computed, so that they wrap; C++ would promote
+/// short types to signed int.
 template <Integer T>
 using Wrap = std::conditional_t<sizeof(T) == 8, uint64_t, uint32_t>;
 template <Integer T>
@@ -33,6 +34,7 @@ Wrap<T> wide(T x) {
   return static_cast<Wrap<T>>(x);
 }
 
+/// Returns the inverse of erf; ±infinity for ±1, NaN beyond.
 inline double erf_inv(double y) {
   const double a = std::fabs(y);
   if (std::isnan(y) || a > 1) return std::numeric_limits<double>::quiet_NaN();
@@ -53,8 +55,10 @@ inline double erf_inv(double y) {
   return std::copysign(x, y);
 }
 
+/// Unary<op, T>::apply(x), Binary<op, T>::apply(a, b) and Test<op, T>::apply(a, b) compute the op.
+/// They are not defined for types for which the op is not.
 template <OpKind K, typename T>
-struct Unary;  // undefined where the op has no meaning for T
+struct Unary;
 
 #define STOW_UNARY(kind, concept_name, expression) \
   template <concept_name T>                        \
@@ -109,8 +113,9 @@ struct Unary<OpKind::kNot, Bool> {
   static Bool apply(Bool x) { return x == Bool{0} ? Bool{1} : Bool{0}; }
 };
 
-/// a / b where b is neither 0 nor -1. Of at most 32 bits by way of a float type in which the quotient
-/// cannot be rounded up to an integer: there are vectors of these.
+/// Returns a / b for a b that is neither 0 nor -1. Types of at most 32 bits are divided as floats,
+/// of a type that cannot round the quotient up to an integer, since there are vector instructions
+/// for them.
 template <Integer T>
 T divide_plain(T a, T b) {
   if constexpr (sizeof(T) == 8) {
@@ -120,6 +125,7 @@ T divide_plain(T a, T b) {
     return static_cast<T>(static_cast<F>(a) / static_cast<F>(b));
   }
 }
+/// Returns a / b, truncated. b = 0 gives -1 (all bits set); a quotient that is out of range wraps.
 template <Integer T>
 T divide(T a, T b) {
   const bool opposite = std::is_signed_v<T> && b == static_cast<T>(-1);
@@ -127,6 +133,7 @@ T divide(T a, T b) {
   const T signed_q = opposite ? static_cast<T>(0 - wide(a)) : q;
   return b == 0 ? static_cast<T>(-1) : signed_q;
 }
+/// Returns the remainder of divide(), with the sign of a; a for b = 0.
 template <Integer T>
 T remainder(T a, T b) {
   const bool opposite = std::is_signed_v<T> && b == static_cast<T>(-1);
@@ -134,6 +141,7 @@ T remainder(T a, T b) {
   const T r = static_cast<T>(wide(a) - wide(divide_plain(a, by)) * wide(by));
   return b == 0 ? a : r;
 }
+/// Returns a^b, which wraps. A negative b gives the reciprocal, truncated; 0^b is then 0.
 template <Integer T>
 T power(T a, T b) {
   if (std::is_signed_v<T> && b < 0) {
@@ -149,6 +157,7 @@ T power(T a, T b) {
   }
   return static_cast<T>(result);
 }
+// Shifts by at least the number of bits, or by a negative count, shift out all bits.
 template <Integer T>
 constexpr int kBits = std::numeric_limits<std::make_unsigned_t<T>>::digits;
 template <Integer T>
@@ -175,7 +184,7 @@ STOW_BINARY(kDiv, Float, a / b);
 STOW_BINARY(kRem, Float, std::fmod(a, b));
 STOW_BINARY(kPow, Float, std::pow(a, b));
 STOW_BINARY(kAtan2, Float, std::atan2(a, b));
-// NaN wins, +0 is above -0.
+// NaN if either is; +0 is above -0.
 STOW_BINARY(kMax, Float, a != a ? a : a == b ? (std::signbit(a) ? b : a) : a > b ? a : b);
 STOW_BINARY(kMin, Float, a != a ? a : a == b ? (std::signbit(a) ? a : b) : a < b ? a : b);
 STOW_BINARY(kAdd, Integer, static_cast<T>(wide(a) + wide(b)));
@@ -221,8 +230,8 @@ STOW_TEST(kGe, a >= b);
 #undef STOW_BINARY
 #undef STOW_TEST
 
-/// The float that a further rounding to 16 bits takes for x itself: towards zero, the last bit set
-/// where anything was lost.
+/// Rounds x to a float to odd: towards zero, with the last bit set if x is not exact. A further
+/// rounding to 16 bits then gives the same result as for x itself.
 inline float round_to_odd(double x) {
   const auto y = static_cast<float>(x);
   const auto back = static_cast<double>(y);
@@ -235,7 +244,7 @@ float round_to_odd(T x) {
   if constexpr (sizeof(T) < 8) {
     return round_to_odd(static_cast<double>(x));
   } else {
-    // Beyond a double's bits the last ones count as one.
+    // Bits that a double cannot hold are replaced by one bit that is set if any of them is.
     constexpr T kLost = 0x7ff;
     const T high = static_cast<T>((x & ~kLost) | ((x & kLost) != 0 ? kLost + 1 : 0));
     const bool is_small = x < T{1} << 52 && (!std::is_signed_v<T> || x > -(T{1} << 52));
@@ -243,14 +252,14 @@ float round_to_odd(T x) {
   }
 }
 
-/// x as an integer: towards zero, what is out of range as the nearest that is within, NaN as 0.
-/// Without branches, so that loops over it become vectors.
+/// Returns x as an integer, rounded towards zero. A number out of range gives the nearest integer
+/// in range, NaN 0. Has no branches, so that compilers can vectorize loops over it.
 template <Integer To, Float From>
 To saturate(From x) {
   constexpr To kMost = std::numeric_limits<To>::max(), kLeast = std::numeric_limits<To>::min();
   constexpr auto kLow = static_cast<From>(kLeast);
   const From number = std::is_signed_v<To> && x != x ? From(0) : x;
-  const From low = number > kLow ? number : kLow;  // also of a NaN, where that is 0
+  const From low = number > kLow ? number : kLow;  // for unsigned types also maps NaN to 0
   if constexpr (std::numeric_limits<To>::digits <= std::numeric_limits<From>::digits) {
     constexpr auto kHigh = static_cast<From>(kMost);
     const From inside = low < kHigh ? low : kHigh;
@@ -259,7 +268,7 @@ To saturate(From x) {
     else
       return static_cast<To>(inside);
   } else {
-    // The first number above is a power of two, and a float.
+    // The first number above the range is a power of two, which is a float.
     constexpr From kAbove = static_cast<From>(To{1} << (std::numeric_limits<To>::digits - 1)) * 2;
     const bool fits = low < kAbove;
     const From inside = fits ? low : From(0);
@@ -276,6 +285,7 @@ To saturate(From x) {
   }
 }
 
+/// Converts between any two types. A number is true if it is not 0; floats saturate as integers.
 template <typename To, typename From>
 To convert(From x) {
   if constexpr (std::same_as<From, Bool>) {

@@ -1,5 +1,6 @@
-// One element of the commonest kernels of row programs, made in line: a loop over scalars calls none.
-// Not the meaning of an op; a single element has the bits that its kernel leaves.
+// Operations on one element that replace calls of the commonest kernels of row programs, inline: a
+// loop over scalars then calls no kernel.
+// Not the definition of an op; results have the bits of the kernel.
 #pragma once
 
 #include <bit>
@@ -15,13 +16,14 @@
 
 namespace stow::cpu {
 
-// X(name, type of the result, type of the operands, value of a, b, c and d, the kernel that it stands for).
-// Only what is one operation of IEEE or of integers each, or a few whose bits scalar and vector share. What
-// is approximated has its kernels.
+// X(name, type of the result, type of the operands, expression over operands a, b, c and d, the
+// kernel that it replaces). The list has only ops that are one or a few IEEE or integer operations,
+// whose bits are the same in scalar and vector code. Approximated functions are computed by
+// kernels.
 #define STOW_FOR_EACH_SINGLE(X) \
   STOW_FOR_EACH_F32_SINGLE(X) STOW_FOR_EACH_WORD_SINGLE(X) STOW_FOR_EACH_F64_SINGLE(X)
 
-// By the type of the operands.
+// The list by type of the operands.
 #define STOW_FOR_EACH_F32_SINGLE(X)                                                          \
   STOW_FLOAT_SINGLES(X, F32, float) STOW_TEST_SINGLES(X, F32, float)                         \
   STOW_PAIR_SINGLES(X, Add) STOW_PAIR_SINGLES(X, Sub) STOW_PAIR_SINGLES(X, Mul)              \
@@ -62,7 +64,7 @@ namespace stow::cpu {
   STOW_UNARY_SINGLE(X, Neg, name, type) STOW_UNARY_SINGLE(X, Abs, name, type)                \
   STOW_UNARY_SINGLE(X, Sqrt, name, type)
 
-// outer(inner(a, b), c), or for `FromC` outer(c, inner(a, b)), as f32_pair_kernel() makes them.
+// outer(inner(a, b), c), or for `FromC` outer(c, inner(a, b)), the kernels of f32_pair_kernel().
 #define STOW_PAIR_SINGLE(X, inner, outer)                                                    \
   X(k##inner##Then##outer, float, float, of_##outer(of_##inner(a, b), c),                    \
     f32_pair_kernel(OpKind::k##outer, OpKind::k##inner, true))
@@ -81,7 +83,7 @@ namespace stow::cpu {
   X(kSqrtOfMul, float, float, std::sqrt(of_Mul(a, b)),                                       \
     f32_pair_kernel(OpKind::kSqrt, OpKind::kMul, true))
 
-// outer(left(a, b), right(c, d)), as f32_triple_kernel() makes them.
+// outer(left(a, b), right(c, d)), the kernels of f32_triple_kernel().
 #define STOW_TRIPLE_SINGLE(X, outer, left, right)                                            \
   X(k##left##right##Then##outer, float, float, of_##outer(of_##left(a, b), of_##right(c, d)), \
     f32_triple_kernel(OpKind::k##outer, OpKind::k##left, OpKind::k##right))
@@ -121,16 +123,18 @@ inline float of_Sub(float a, float b) { return a - b; }
 inline float of_Mul(float a, float b) { return a * b; }
 inline float of_Div(float a, float b) { return a / b; }
 
-/// As scalar::Binary's kMax and kMin; without branches on the numbers.
+/// Returns the result of scalar::Binary's kMax or kMin, without branches on the numbers.
 template <bool kMax, typename T>
 T extreme_of(T a, T b) {
   using Bits = std::conditional_t<sizeof(T) == 8, uint64_t, uint32_t>;
   const Bits x = std::bit_cast<Bits>(a), y = std::bit_cast<Bits>(b);
-  const T either = std::bit_cast<T>(kMax ? x & y : x | y);  // of two that are equal only 0 and -0 differ
+  // For equal numbers: only 0 and -0 differ in their bits.
+  const T either = std::bit_cast<T>(kMax ? x & y : x | y);
   const T apart = (kMax ? a > b : a < b) || a != a ? a : b;
   return a == b ? either : apart;
 }
-/// As scalar::divide() and scalar::remainder(), by the machine's division of integers.
+/// Return the results of scalar::divide() and scalar::remainder(), by integer division
+/// instructions.
 template <typename T>
 T quotient_of(T a, T b) {
   if (b == 0) return static_cast<T>(-1);
@@ -143,6 +147,7 @@ T remainder_of(T a, T b) {
   return std::is_signed_v<T> && b == static_cast<T>(-1) ? T(0) : static_cast<T>(a % b);
 }
 
+/// The operations on one element. kCopyN copies N bytes; kSelectN selects N bits by a bool.
 enum class SingleOp : uint8_t {
 #define STOW_X(name, out, in, value, kernel) name,
   STOW_FOR_EACH_SINGLE(STOW_X)
@@ -156,7 +161,8 @@ enum class SingleOp : uint8_t {
   kNone
 };
 
-/// Operands that an op lacks are any readable address of its operands' size.
+/// Addresses of the result and the operands of an operation. Operands that the op does not have are
+/// addresses of other readable memory of the operands' size.
 struct Single {
   std::byte* out = nullptr;
   const std::byte* args[4] = {};
@@ -179,7 +185,7 @@ void choose_single(const Single& s) {
   store_single(s.out, load_single<uint8_t>(s.args[0]) != 0 ? yes : no);
 }
 
-/// All operands are read before the result is written.
+/// Computes one operation. Reads all operands before it writes the result.
 [[gnu::always_inline]] inline void run_single(SingleOp op, const Single& s) {
   switch (op) {
 #define STOW_X(name, out_type, in_type, value, kernel)          \
@@ -210,7 +216,7 @@ void choose_single(const Single& s) {
 }
 
 /// Returns the operation that replaces the kernel for one element in a register's form; kNone if
-/// the kernel must be called. `kernel` is of the instruction set for which kernels are now chosen.
+/// the kernel must be called. `kernel` is one of the instruction set in use.
 inline SingleOp single_op(MapKernel kernel) {
 #define STOW_X(name, out, in, value, same) \
   if (kernel == same) return SingleOp::name;

@@ -5,7 +5,7 @@
 namespace stow::cpu::rows {
 
 template <typename F>
-std::vector<int> Compiler::overtaken(int kernel, int phase, int output, F meets) {
+std::vector<int> Compiler::war_hazards(int kernel, int phase, int output, F visit) {
   std::vector<int> inputs;
   for (int p = phase; p < n_phases_; ++p)
     for (int j = 0; j < n_steps(); ++j) {
@@ -15,7 +15,7 @@ std::vector<int> Compiler::overtaken(int kernel, int phase, int output, F meets)
       const bool later = p > phase || reader > kernel;
       for (int k = 0; k < n_args(step(j)); ++k) {
         const int a = step(j).args[k];
-        meets(j, a, p, reader);
+        visit(j, a, p, reader);
         // Reads through a direct load, at any later place.
         if (later && value(a).direct && may_overlap(output, value(a).operand))
           inputs.push_back(value(a).operand);
@@ -52,9 +52,10 @@ void Compiler::choose_fused_stores() {
     bool possible = true;
     for (int p = first + 1; p < n_phases_; ++p)
       if (needed_[static_cast<size_t>(p)][static_cast<size_t>(a)]) possible = false;
-    const std::vector<int> inputs = overtaken(maker_of(a), first, s.index, [&](int j, int arg, int, int) {
-      if (arg == a && narrow && !takes_forms(step(j)) && j != i) possible = false;
-    });
+    const std::vector<int> inputs =
+        war_hazards(maker_of(a), first, s.index, [&](int j, int arg, int, int) {
+          if (arg == a && narrow && !takes_forms(step(j)) && j != i) possible = false;
+        });
     if (possible && assume_apart(s.index, inputs)) v.fused_store = i;
   }
 }
@@ -69,7 +70,7 @@ bool Compiler::can_park(int i, int store) {
   const int end = store_phase(s), last = maker_of(s.args[0]);
   bool possible = true;
   const std::vector<int> inputs =
-      overtaken(maker_of(i), v.level, s.index, [&](int, int arg, int phase, int reader) {
+      war_hazards(maker_of(i), v.level, s.index, [&](int, int arg, int phase, int reader) {
         if (arg == i && (phase > end || (phase == end && reader > last))) possible = false;
       });
   return possible && assume_apart(s.index, inputs);

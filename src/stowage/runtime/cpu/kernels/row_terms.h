@@ -1,4 +1,4 @@
-// Terms that the formulas of row_patterns.h are written in: operands, constants and ops over them.
+// Terms of the formulas of row_patterns.h: operands, constants and ops over terms.
 // Not the steps of a program; those are in ir/row_program.h.
 #pragma once
 
@@ -12,8 +12,8 @@
 
 namespace stow::cpu::rows {
 
-/// A node of a formula. Copies are the same node: a node that stands twice in a formula is one step
-/// of the program.
+/// A node of a formula. Copies refer to the same node; a node that occurs twice in a formula
+/// matches one step.
 class Term {
  public:
   enum class Kind : uint8_t {
@@ -29,7 +29,7 @@ class Term {
     double constant = 0;
     OpKind op = OpKind::kAdd;
     std::vector<Term> terms;
-    bool commutes = false;  ///< The two terms stand in either order.
+    bool commutes = false;  ///< The two terms may be in either order.
   };
 
   Term() = default;
@@ -45,6 +45,7 @@ class Term {
   std::shared_ptr<const Node> node_;
 };
 
+/// each(), shared() and any() return operands of the three kinds.
 inline Term each(std::string name) {
   return Term({Term::Kind::kEach, std::move(name)});
 }
@@ -55,13 +56,13 @@ inline Term any(std::string name) {
   return Term({Term::Kind::kAny, std::move(name)});
 }
 
-/// An op over terms, in this order. Sums, products, == and `or` have the same bits in either order
-/// and stand for both.
+/// Returns an op over terms in this order. Sums, products, == and `or`, whose bits do not depend on
+/// the order, match both orders.
 Term op(OpKind kind, std::vector<Term> terms);
-/// `term`, an op of two terms, in either order. For ops that op() keeps in order and whose bits do
-/// not depend on it where they stand.
+/// Returns `term`, an op of two terms, such that it matches both orders. For other ops whose bits
+/// do not depend on the order in this formula.
 Term in_either_order(const Term& term);
-/// `term` with a name, under which describe() writes it once.
+/// Returns `term` with a name; describe() then writes the term once and refers to it by name.
 Term let(std::string name, const Term& term);
 
 inline Term operator+(const Term& a, const Term& b) {
@@ -77,7 +78,7 @@ inline Term operator/(const Term& a, const Term& b) {
   return op(OpKind::kDiv, {a, b});
 }
 
-/// A formula as text: "x * s, s = logistic(x)".
+/// Returns a formula as text, such as "x * s, s = logistic(x)".
 std::string describe(const std::vector<Term>& results);
 
 }  // namespace stow::cpu::rows

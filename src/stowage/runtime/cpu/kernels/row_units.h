@@ -1,5 +1,6 @@
-// The units of a row plan: how threads share them out, and the way of one thread through its share.
-// Not what a unit does; that is row_worker.h.
+// The units of a row plan: their number for a run, and the loop of one thread over its share of
+// them.
+// Not the work of a unit; that is in row_worker.h.
 #pragma once
 
 #include <algorithm>
@@ -9,10 +10,12 @@
 
 namespace stow::cpu {
 
-/// How the units of a plan are shared out among threads, and which way they go.
+/// The units of a plan for a run on `threads` threads.
 struct RowUnits {
+  // True if the plan has column reductions; true if it has and a unit is all rows of a group by a
+  // block of columns (RowPlan::sums_in_order()).
   bool sums, in_order;
-  int64_t col_units, units;
+  int64_t col_units, units;  // number of blocks of columns, and of all units
 
   RowUnits(const RowPlan& plan, int threads) {
     sums = !plan.column_stores.empty();
@@ -25,7 +28,7 @@ struct RowUnits {
   }
 };
 
-/// Units [first, last).
+/// Runs units [first, last).
 template <class Calls>
 void run_units(RowWorker<Calls>& worker, const RowPlan& plan, const RowUnits& of, int64_t first,
                int64_t last) {
@@ -41,7 +44,7 @@ void run_units(RowWorker<Calls>& worker, const RowPlan& plan, const RowUnits& of
       continue;
     }
     const int64_t row = u / of.col_units * plan.unit_rows;
-    // A strip may be of several units side by side.
+    // A strip may contain several units.
     const int64_t n = plan.c_tile > plan.unit_cols ? std::min(last - u, of.col_units - unit) : 1;
     worker.run_unit(row, std::min(plan.rows, row + plan.unit_rows), col,
                     std::min(plan.cols, (unit + n) * plan.unit_cols));

@@ -10,14 +10,14 @@ constexpr size_t kMostSteps = 64;     // of the program made
 constexpr size_t kMostOperands = 12;  // and arrays that it walks through
 
 // The dimension to go, if there is one.
-std::optional<size_t> turned_dim(const RowProgram& program) {
+std::optional<size_t> reversed_dim(const RowProgram& program) {
   const auto reduces = [](const Step& s) {
     return s.kind == StepKind::kReduceRow || s.kind == StepKind::kReduceColumns;
   };
   if (std::any_of(program.steps.begin(), program.steps.end(), reduces)) return std::nullopt;
   for (size_t d = 0; d + 1 < program.dims.size(); ++d) {
     const int64_t extent = program.dims[d];
-    const auto is_turned = [&](const RowOperand& o) { return o.strides[d] < 0; };
+    const auto is_reversed = [&](const RowOperand& o) { return o.strides[d] < 0; };
     const auto is_walked = [&](const RowOperand& o) { return o.strides[d] > 0; };
     const auto is_counted = [&](const Step& s) {
       return s.kind == StepKind::kIota && static_cast<size_t>(s.index) == d;
@@ -25,7 +25,7 @@ std::optional<size_t> turned_dim(const RowProgram& program) {
     const size_t n = static_cast<size_t>(extent);
     if (extent >= 2 && extent <= kMost && n * program.steps.size() <= kMostSteps &&
         n * (program.inputs.size() + program.outputs.size()) <= kMostOperands &&
-        std::any_of(program.inputs.begin(), program.inputs.end(), is_turned) &&
+        std::any_of(program.inputs.begin(), program.inputs.end(), is_reversed) &&
         std::all_of(program.outputs.begin(), program.outputs.end(), is_walked) &&
         std::none_of(program.steps.begin(), program.steps.end(), is_counted))
       return d;
@@ -101,8 +101,8 @@ class Unroller {
 
 }  // namespace
 
-std::optional<UnrolledRows> unroll_turned(const RowProgram& program) {
-  const std::optional<size_t> dim = turned_dim(program);
+std::optional<UnrolledRows> unroll_reversed(const RowProgram& program) {
+  const std::optional<size_t> dim = reversed_dim(program);
   if (!dim) return std::nullopt;
   return Unroller(program, *dim).run();
 }

@@ -1,5 +1,6 @@
-// Row programs that walk a short dimension both ways, as the halves of a head in a rotary
-// embedding. Not for callers; see row_program.h.
+// Unrolls row programs that read a short dimension both forwards and backwards, as the halves of a
+// head in a rotary embedding.
+// Not for callers; see row_program.h.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +11,9 @@
 
 namespace stow::cpu {
 
-/// A row program and where its operands lie: at a byte offset from one of the original's.
+/// An unrolled row program and the location of its operands.
 struct UnrolledRows {
+  /// The location of an operand: a byte offset from an operand of the original program.
   struct Base {
     size_t operand;
     int64_t offset_bytes;
@@ -20,11 +22,11 @@ struct UnrolledRows {
   std::vector<Base> inputs, outputs;
 };
 
-/// Unrolls a short dimension that the program reads backwards and that is not the innermost; none
-/// if there is no such dimension or the program reduces. The result has no such dimension: it
-/// computes all of it at each point. Adjacent memory is then read and written together, a run of
-/// columns at a time. The program writes the same bits. An output may lie over an input, element
-/// for element, as in the original.
-std::optional<UnrolledRows> unroll_turned(const RowProgram& program);
+/// Unrolls a short dimension, not the innermost, that the program reads backwards. Returns nothing
+/// if there is no such dimension or the program has reductions. The result lacks the dimension: it
+/// computes all its indices at each point, so that adjacent memory is read and written together, a
+/// run of columns at a time. It writes the same bits. An output may be the memory of an input,
+/// element for element, as in the original.
+std::optional<UnrolledRows> unroll_reversed(const RowProgram& program);
 
 }  // namespace stow::cpu

@@ -1,5 +1,5 @@
-// RowWorker: one thread's way through a row plan, kernel call after kernel call.
-// Not the threads; row_executor.cpp has those, and row_calls.cpp notes the calls of small plans.
+// RowWorker: one thread's run of its share of a row plan, kernel call after kernel call.
+// Not the threads; row_executor.cpp has those, and row_calls.cpp records the calls of small plans.
 #pragma once
 
 #include <algorithm>
@@ -12,13 +12,13 @@
 
 namespace stow::cpu {
 
-/// Addresses for steps over `rows` rows from `row` and `cols` columns from `col`.
+/// The points of a step: `rows` rows from `row` on and `cols` columns from `col` on.
 struct RowTile {
   int64_t row = 0, rows = 1;
   int64_t col = 0, cols = 1;
 };
 
-/// Calls kernels as they come.
+/// The `Calls` of a run: calls each kernel at once.
 struct CallKernels {
   static constexpr bool kCallsAtOnce = true;
   void operator()(MapKernel kernel, const KernelCall& call) const { kernel(call); }
@@ -29,15 +29,17 @@ struct CallKernels {
   void operator()(FillKernel kernel, std::byte* acc, int64_t n) const { kernel(acc, n); }
 };
 
-/// One thread at work. `Calls` is given every kernel call; the worker itself touches no other memory
-/// than its bookkeeping, but for wide rows.
+/// One thread's worker. It passes every kernel call to `Calls`. It accesses no memory itself except
+/// its bookkeeping, and the partial results of rows that threads share.
 template <class Calls>
 class RowWorker {
  public:
-  /// `own` is the thread's scratch; the steps leave its first bookkeeping_bytes(plan) alone, which may be
-  /// `bookkeeping`.
+  /// `shared` is the scratch that all threads share, `own` the thread's scratch. `bookkeeping` has
+  /// bookkeeping_bytes(plan); it may be the start of `own`, which no step uses. `may_stream`:
+  /// outputs may be written with non-temporal stores.
   RowWorker(const RowPlan& plan, const std::byte* const* inputs, std::byte* const* outputs,
-            std::byte* shared, std::byte* own, std::byte* bookkeeping, bool may_stream, Calls calls = {})
+            std::byte* shared, std::byte* own, std::byte* bookkeeping, bool may_stream,
+            Calls calls = {})
       : plan_(plan), inputs_(inputs), outputs_(outputs), shared_(shared), own_(own), calls_(calls) {
     row_offsets_ = reinterpret_cast<int64_t*>(bookkeeping);
     bases_ = reinterpret_cast<const std::byte**>(row_offsets_ + plan.operands.size());
@@ -47,14 +49,17 @@ class RowWorker {
     map_call_.ahead = reduce_call_.ahead = columns_call_.ahead = &ahead_;
   }
 
+  /// True if the worker writes outputs with non-temporal stores.
   bool streams() const { return streamed_ != 0; }
 
+  // Computes the values of Span::kOne. Has to be called before all other runs.
   void run_once() {
     set_row(0);
     for (const PlanStep& s : plan_.once_steps) run_step(s, {0, 1, 0, 1});
   }
 
-  // Chunk `chunk` of a group's rows and columns [col, col_end), to its place in the shared scratch.
+  // Runs chunk `chunk` of a group's rows and columns [col, col_end). Its partial column sums go to
+  // the shared scratch.
   void run_chunk(int64_t group, int64_t chunk, int64_t col, int64_t col_end) {
     chunk_ = group * plan_.chunks() + chunk;
     for (const PlanStep& s : plan_.column_stores) {
@@ -68,20 +73,22 @@ class RowWorker {
              col_end);
   }
 
-  // All rows of a group and columns [col, col_end), with the results of column reductions.
+  // Runs all rows of a group and columns [col, col_end), and writes the results of column
+  // reductions.
   void run_group(int64_t group, int64_t col, int64_t col_end) {
     in_order_ = true;
     group_row_ = group * plan_.group_rows;
     first_col_ = col;
     if (plan_.group_rows == 0)
       for (const PlanStep& s : plan_.column_stores)
-        calls_(s.reduce.fill_identity, own_ + s.sums_offset, s.partial_cols == 1 ? 1 : col_end - col);
+        calls_(s.reduce.fill_identity, own_ + s.sums_offset,
+               s.partial_cols == 1 ? 1 : col_end - col);
     run_unit(group_row_, group_row_ + plan_.group_rows, col, col_end);
     for (const PlanStep& s : plan_.column_stores)
       write_sums(s, own_ + s.sums_offset, group, col, col_end);
   }
 
-  // Rows [row, row_end) x columns [col, col_end).
+  // Runs rows [row, row_end) x columns [col, col_end).
   void run_unit(int64_t row, int64_t row_end, int64_t col, int64_t col_end) {
     const int64_t inner = plan_.inner_rows();
     for (int64_t r = row; r < row_end;) {
@@ -103,7 +110,7 @@ class RowWorker {
     }
   }
 
-  // One row whose strips all threads share, in blocks of kReduceBlock columns.
+  // Runs this thread's blocks, of kReduceBlock columns, of one row that all threads share.
   void run_wide_row(int64_t row, int thread, int threads) {
     set_row(row);
     const int64_t blocks = (plan_.cols + kReduceBlock - 1) / kReduceBlock;
@@ -128,7 +135,8 @@ class RowWorker {
       for (const PlanStep& s : plan_.row_stores) run_step(s, {row, 1, 0, 1});
   }
 
-  // Columns [col, col_end) of what the chunks of a group left of a column reduction.
+  // Folds the partial sums of a group's chunks and writes columns [col, col_end) of the result of
+  // column reduction s.
   void finish_columns(const PlanStep& s, int64_t group, int64_t col, int64_t col_end) {
     const int64_t chunks = plan_.chunks(), size = s.out.elem_bytes;
     const bool alike = s.partial_cols == 1;
@@ -150,7 +158,8 @@ class RowWorker {
   }
 
  private:
-  // Columns [col, col_end) of the result of a group, from accumulators that begin at the first of them.
+  // Writes columns [col, col_end) of a group's result of column reduction s. acc[0] is that of
+  // `col`.
   void write_sums(const PlanStep& s, const std::byte* acc, int64_t group, int64_t col,
                   int64_t col_end) {
     const bool alike = s.partial_cols == 1;
@@ -180,12 +189,14 @@ class RowWorker {
   const Register& reg(int32_t index) const {
     return plan_.registers[static_cast<size_t>(index)];
   }
+  // Returns the partial sums of a chunk, counted over all groups, in the shared scratch.
   std::byte* partial(const PlanStep& s, int64_t chunk) const {
     return shared_ + s.partials_offset + chunk * s.partial_cols * s.out.elem_bytes;
   }
 
-  // Outputs that go past the caches: those that may and are too much for the last one together, as
-  // halves of an array are. Not over an argument, which is in them.
+  // Chooses the outputs that are written with non-temporal stores: those that may be, if together
+  // they have at least least_streamed_bytes(). Outputs in the memory of an input are not, as it is
+  // in cache.
   void choose_streamed() {
     int64_t bytes = 0;
     for (int32_t k : plan_.direct) {
@@ -199,14 +210,14 @@ class RowWorker {
     }
     if (bytes < least_streamed_bytes()) streamed_ = 0;
   }
-  // Returns the bit of operand k if it is among the first 64 outputs; else 0.
+  // Returns the bit in streamed_ of operand k if it is among the first 64 outputs; else 0.
   uint64_t bit(int32_t k) const {
     const int32_t output = k - plan_.n_inputs;
     return output >= 0 && output < 64 ? uint64_t{1} << output : 0;
   }
   bool streams(int32_t k) const { return (streamed_ & bit(k)) != 0; }
 
-  // Every operand's offset of row `row`, in elements.
+  // Sets the offset of row `row` of every operand, in elements.
   void set_row(int64_t row) {
     column_ = -1;
     const size_t n = plan_.operands.size();
@@ -220,6 +231,7 @@ class RowWorker {
     }
   }
 
+  // Returns an operand's offset of column `col`, in elements.
   int64_t column_offset(const PlanOperand& o, int64_t col) const {
     const size_t n_dims = plan_.col_dims.size();
     if (n_dims == 0 || col == 0) return 0;  // an extent may be 0 where col is
@@ -246,8 +258,8 @@ class RowWorker {
     for (int32_t k : plan_.direct) bases_[kOperandBase + k] = address(k, col);
   }
 
-  // Names what of `operands` comes `d_rows` rows and `d_cols` columns after the tile at which the
-  // bases stand, where contiguous; of outputs only if `outputs`.
+  // Sets the memory to prefetch: the rows x cols elements of `operands` that are d_rows rows and
+  // d_cols columns after the tile of the bases, if contiguous. Includes outputs only if `outputs`.
   void aim(const std::vector<int32_t>& operands, bool outputs, int64_t rows, int64_t cols,
            int64_t d_rows, int64_t d_cols) {
     ahead_.clear();
@@ -261,7 +273,7 @@ class RowWorker {
       const bool in_gaps = !in_one && lies_between(o, cols);
       if (!in_one && !in_gaps && !plan_.in_blocks) continue;
       const std::byte* base = bases_[kOperandBase + k];
-      // An output over an input that is fetched, or what lies in its gaps.
+      // True if an operand before k already prefetches this memory, or the gaps in which it lies.
       const bool is_there = std::any_of(operands.begin(), operands.end(), [&](int32_t j) {
         const ptrdiff_t apart = bases_[kOperandBase + j] - base;
         return j < k && (apart == 0 || (in_gaps && operand(j).inner_row == o.inner_row &&
@@ -280,13 +292,15 @@ class RowWorker {
   bool lies_between(const PlanOperand& o, int64_t cols) const {
     return !plan_.in_blocks && o.unit_columns && o.inner_row > cols && o.inner_row <= 2 * cols;
   }
-  // In blocks, the input where the first output goes: it has just been made, and is near.
+  // True for the input of a program in blocks whose memory is that of output 0: a product has just
+  // written it, so it is in cache.
   bool is_product(int32_t k) const {
     return plan_.in_blocks && k == 0 && plan_.n_inputs > 0 && inputs_[0] == outputs_[0];
   }
+  // Set the memory to prefetch for a run of a phase over a tile, or of all phases over `rows` rows.
   void aim_at_strip(const PlanPhase& phase, const RowTile& t, int64_t col, int64_t col_end) {
     const bool same_rows = t.col + plan_.c_tile < col_end;
-    // Stores do not wait for memory; what steps before them leave idle could be theirs, though.
+    // Stores do not wait for memory, but prefetches can use the time of the steps before them.
     const bool outputs = phase.strip_steps.size() > 1;
     if (plan_.fetch_elems > 0)
       aim(phase.direct, outputs, t.rows, t.cols, 0, plan_.fetch_elems);
@@ -309,7 +323,7 @@ class RowWorker {
     ahead_.end();
   }
 
-  // f(first column, length) of each run along the innermost column dimension.
+  // Calls f(first column, length) for each run along the innermost column dimension.
   template <typename F>
   void for_each_run(const RowTile& t, F f) const {
     const int64_t inner = plan_.col_dims.size() <= 1 ? plan_.cols : plan_.inner_cols();
@@ -320,7 +334,7 @@ class RowWorker {
     }
   }
 
-  // The address of an operand at the tile's first row and column `col`.
+  // Returns the address of an operand at the tile's first row and column `col`.
   const std::byte* address(int32_t index, int64_t col) {
     const PlanOperand& o = operand(index);
     const std::byte* base =
@@ -328,7 +342,7 @@ class RowWorker {
     return base + (row_offsets_[index] + column_offset(o, col)) * o.elem_bytes;
   }
 
-  // A value as an operand of a kernel over the tile.
+  // Returns a place as an operand of a kernel over a tile of `cols` columns.
   KernelArg arg(const Place& p, int64_t cols) {
     return {bases_[p.base] + p.offset, p.row_const + p.row_per_col * cols, p.splat, p.form};
   }
@@ -350,7 +364,7 @@ class RowWorker {
     }
   }
 
-  // The rows and columns of a step's own values: a value of each row lies in one vector.
+  // Sets the rows and columns of the values of a span in a tile. Values of each row are one vector.
   static void extents(Span span, const RowTile& t, int64_t& rows, int64_t& cols) {
     rows = span == Span::kFull ? t.rows : 1;
     cols = span == Span::kOne ? 1 : span == Span::kRow ? t.rows : t.cols;
@@ -384,9 +398,9 @@ class RowWorker {
     calls_(s.map, call);
   }
 
-  // The register's side of a move of `s.span` values, at column c of the tile.
-  std::byte* register_side(const Place& p, const RowTile& t, int64_t c, Span span, int64_t& row_step,
-                           int64_t& col_step) {
+  // Returns the address of column c of a register for a move of values of `span`, and its steps.
+  std::byte* register_side(const Place& p, const RowTile& t, int64_t c, Span span,
+                           int64_t& row_step, int64_t& col_step) {
     const bool by_row = span == Span::kRow;
     const KernelArg a = arg(p, t.cols);
     col_step = a.splat ? 0 : p.elem_bytes;
@@ -413,7 +427,7 @@ class RowWorker {
     };
     if (!has_column(s.span)) return load(0, 1);
     const int64_t period = plan_.inner_cols();
-    // Noted calls run later, so there is nothing yet to be copied.
+    // Recorded calls run later, so there is nothing to copy yet.
     if (!Calls::kCallsAtOnce || !repeats_inner_columns(o) || t.cols <= period)
       return for_each_run(t, load);
     for_each_run({t.row, t.rows, t.col, period}, load);
@@ -519,6 +533,7 @@ class RowWorker {
     });
   }
 
+  // Folds the partial results of a row's blocks into the result of row reduction s.
   void fold_blocks(const PlanStep& s, int64_t blocks) {
     std::byte* out = own_ + reg(s.out.index).offset;
     const std::byte* partials = shared_ + s.partials_offset;
@@ -567,7 +582,8 @@ class RowWorker {
     calls_(kernel, call);
   }
 
-  // The rows of a tile chunk by chunk. The first chunk is that which the others are folded into.
+  // Reduces the rows of a tile, chunk by chunk, and folds each chunk that ends into the group's
+  // sums. The first chunk is computed in those directly.
   void sum_in_order(const PlanStep& s, const RowTile& t, ReduceColumnsKernel kernel) {
     ReduceColumnsCall& call = columns_call_;
     const int64_t offset = (s.partial_cols == 1 ? 0 : t.col - first_col_) * s.out.elem_bytes;
@@ -597,7 +613,7 @@ class RowWorker {
     }
   }
 
-  // Rows without columns: their reductions are identities.
+  // Sets the row reductions of rows without columns to the identity.
   void empty_rows(const PlanPhase& phase, int64_t rows) {
     for (const PlanStep& s : phase.strip_steps)
       if (s.kind == PlanStep::kReduceRows)
@@ -611,13 +627,14 @@ class RowWorker {
   const std::byte* const* inputs_;
   std::byte* const* outputs_;
   std::byte *shared_, *own_;
-  uint64_t streamed_ = 0;  // the outputs that go past the caches
+  uint64_t streamed_ = 0;  // set of outputs that are written with non-temporal stores
   int64_t chunk_ = 0;      // the chunk whose partial sums are computed, counted over all groups
   bool in_order_ = false;  // true: the chunks of a group are computed one after another
   int64_t group_row_ = 0, first_col_ = 0;  // first row and column of the group
   int64_t column_ = -1;  // the column to which bases_ point; -1: none
-  Ahead ahead_{fetches_to_first_cache()};
-  // Not begun anew at each step: they are large, and a step sets what its kernel reads.
+  Prefetcher ahead_{prefetches_to_l1()};
+  // Members, as they are too large to be initialized for each step. A step sets the fields that its
+  // kernel reads.
   KernelCall map_call_;
   ReduceRowsCall reduce_call_;
   ReduceColumnsCall columns_call_;

@@ -330,8 +330,8 @@ template <typename I>
 void update_line(const ScatterLine& line, const IndexVectors& vectors, int64_t low, int64_t high,
                  UpdatePlaces update) {
   const auto& components = vectors.components();
-  const bool is_near = are_near(components, line.to_step);
-  const bool is_plain = is_near && components.size() == 1 && line.index_step == 1;
+  const bool fits_in_32_bits = offsets_fit_in_32_bits(components, line.to_step);
+  const bool is_plain = fits_in_32_bits && components.size() == 1 && line.index_step == 1;
   const int64_t stride = components[0].stride;
   // Indices that are the places themselves are looked at once, in the loop that updates.
   if constexpr (std::is_same_v<I, int32_t>)
@@ -339,15 +339,15 @@ void update_line(const ScatterLine& line, const IndexVectors& vectors, int64_t l
       return update(line.to, reinterpret_cast<const int32_t*>(line.index), line.from, line.from_step,
                     nullptr, line.n,
                     {static_cast<uint32_t>(low), static_cast<uint32_t>(high - low)});
-  for (int64_t begin = 0; begin < line.n; begin += kIndexPart) {
-    const int64_t n = std::min(kIndexPart, line.n - begin);
+  for (int64_t begin = 0; begin < line.n; begin += kIndexChunk) {
+    const int64_t n = std::min(kIndexChunk, line.n - begin);
     const I* const index = reinterpret_cast<const I*>(line.index) + begin * line.index_step;
     std::byte* const to = line.to + begin * line.to_step * line.to_bytes;
     const std::byte* const from = line.from + begin * line.from_step * line.from_bytes;
-    int32_t places[kIndexPart], sources[kIndexPart];
-    if (is_plain && are_within(index, n, low, high - 1)) {
-      update(to, find_places(index, n, line.to_step, stride, places), from, line.from_step, nullptr, n,
-             {});
+    int32_t places[kIndexChunk], sources[kIndexChunk];
+    if (is_plain && all_in_range(index, n, low, high - 1)) {
+      update(to, find_offsets(index, n, line.to_step, stride, places), from, line.from_step,
+             nullptr, n, {});
       continue;
     }
     int64_t kept = 0;
@@ -361,7 +361,7 @@ void update_line(const ScatterLine& line, const IndexVectors& vectors, int64_t l
                  start <= (k == 0 ? high - 1 : components[k].last_start);
         if (within) place += start * components[k].stride;
       }
-      if (!is_near) {
+      if (!fits_in_32_bits) {
         const int32_t here = 0;
         if (within)
           update(to + place * line.to_bytes, &here, from + i * line.from_step * line.from_bytes,

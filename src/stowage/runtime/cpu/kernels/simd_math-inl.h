@@ -1,8 +1,8 @@
-// Vector functions of f32, at most 3 ulp from the exact value, IEEE's special values included.
-// Not for f64; that falls back on the C library, one element at a time.
+// Vector functions of f32, at most 3 ulp from the exact value, with IEEE's special values.
+// Not for f64, whose functions call the C library for each element.
 //
-// Included once a target, after hwy/highway.h. A lane's result depends on that lane's input alone.
-// Every function takes and returns a vector of floats of tag d.
+// Included once for each target, after hwy/highway.h. A lane's result depends on that lane's input
+// alone. Unless stated otherwise, functions take and return vectors of floats of tag d.
 // NOLINTNEXTLINE
 #if defined(STOW_SIMD_MATH_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef STOW_SIMD_MATH_INL_H_
@@ -22,13 +22,15 @@ HWY_BEFORE_NAMESPACE();
 namespace stow::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// ±2^31 and beyond have no place here; a caller bounds x first. Nearest even, exact.
+/// Returns the number that, added to an x of magnitude below 2^22, rounds x to the nearest integer,
+/// ties to even. The integer is in the low bits of the sum; subtracting the number gives it as a
+/// float.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V magic_f32(D d) {
   return hn::Set(d, 12582912.0f);  // 1.5 * 2^23
 }
 
-/// x = n ln 2 + r, |r| <= ln 2 / 2: n, and expm1(r).
+/// The parts n and expm1(r) of e^x, where x = n ln 2 + r and |r| <= ln 2 / 2.
 /// Source: the polynomial of Cephes' expf (Moshier).
 template <class D, class V = hn::Vec<D>>
 struct ExpParts {
@@ -53,8 +55,8 @@ HWY_INLINE ExpParts<D> exp_parts_f32(D d, V x) {
           hn::MulAdd(hn::Mul(r, r), q, r)};
 }
 
-/// x within a bound; a NaN stays one. On x86 Min and Max hand their second operand on with a NaN; the
-/// portable ones hand on the operand that is none.
+/// Return min(bound, x) and max(bound, x); a NaN stays a NaN. If an operand is a NaN, Min and Max
+/// return the second operand on x86, and the operand that is not a NaN elsewhere.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V at_most(D d, float bound, V x) {
 #if HWY_TARGET <= HWY_SSSE3
@@ -72,7 +74,7 @@ HWY_INLINE V at_least(D d, float bound, V x) {
 #endif
 }
 
-/// `yes` where x has its sign bit set, else `no`.
+/// Returns `yes` in lanes in which x has its sign bit set, `no` in others.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V if_negative(D, V x, V yes, V no) {
 #if HWY_TARGET == HWY_AVX2
@@ -81,24 +83,25 @@ HWY_INLINE V if_negative(D, V x, V yes, V no) {
   return hn::IfNegativeThenElse(x, yes, no);
 }
 
-// Exponents below this give 0 (hidden scores do) and are not scaled down to it: underflow takes
-// some hundred cycles on Intel's processors.
+// Least x for which e^x is computed; below it e^x is set to 0, as for hidden scores. Computing a
+// result that underflows would take some hundred cycles on Intel's processors.
 constexpr float kLeastExp = -104.0f;
 
-/// e^x for x up to 89.
+/// Returns e^x for x up to 89.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V exp_small_f32(D d, V x) {
 #if HWY_TARGET == HWY_AVX3
   if constexpr (kHasScale<D>) return exp_from_f32(d, kLeastExp, x);
 #endif
-  // By 2^64 more or less than is right, which takes nothing from any result, and then by the rest.
+  // Scales by a power that is 2^64 too large or too small, so that no intermediate result under- or
+  // overflows, then by 2^-64 or 2^64.
   const V rest = if_negative(d, x, hn::Set(d, 0x1p-64f), hn::Set(d, 0x1p64f));
   const V magic = if_negative(d, x, hn::Set(d, kEighths + 127 + 64),
                               hn::Set(d, kEighths + 127 - 64));
   return hn::Mul(exp_by_power_f32(d, kLeastExp, x, magic), rest);
 }
 
-/// e^x for x up to 0.
+/// Returns e^x for x up to 0.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V exp_of_negative_f32(D d, V x) {
 #if HWY_TARGET == HWY_AVX3
@@ -108,13 +111,13 @@ HWY_INLINE V exp_of_negative_f32(D d, V x) {
   return hn::Mul(exp_by_power_f32(d, kLeastExp, x, magic), hn::Set(d, 0x1p-64f));
 }
 
-/// e^x.
+/// Returns e^x.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V exp_f32(D d, V x) {
   return exp_small_f32(d, at_most(d, 89.0f, x));
 }
 
-/// e^x - 1 for x between -25 and 88.
+/// Returns e^x - 1 for x between -25 and 88.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V expm1_small_f32(D d, V x) {
   const hn::RebindToSigned<D> di;
@@ -124,7 +127,7 @@ HWY_INLINE V expm1_small_f32(D d, V x) {
   return hn::IfThenElse(hn::Eq(x, hn::Zero(d)), x, y);
 }
 
-/// e^x - 1.
+/// Returns e^x - 1.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V expm1_f32(D d, V x0) {
   const hn::RebindToSigned<D> di;
@@ -132,7 +135,7 @@ HWY_INLINE V expm1_f32(D d, V x0) {
   const V one = hn::Set(d, 1.0f);
   const V x = at_most(d, 89.0f, at_least(d, -25.0f, x0));
   const auto parts = exp_parts_f32(d, x);
-  // 2^n p + (2^n - 1), by way of n - 1 at n = 128, where 2^n is no float.
+  // 2^n p + (2^n - 1). For n = 128, where 2^n is not a float, half of it, then doubled.
   const VI m = hn::Min(parts.n, hn::Set(di, 127));
   const VI bias = hn::Set(di, 127);
   const V scale = hn::BitCast(d, hn::ShiftLeft<23>(hn::Add(m, bias)));
@@ -141,7 +144,7 @@ HWY_INLINE V expm1_f32(D d, V x0) {
   return hn::IfThenElse(hn::Eq(x0, hn::Zero(d)), x0, hn::Mul(y, rest));
 }
 
-/// log(1 + f) + n ln 2 + c for 1 + f in [sqrt(1/2), sqrt(2)] and a small correction c.
+/// Returns log(1 + f) + n ln 2 + c for 1 + f in [sqrt(1/2), sqrt(2)] and a small correction c.
 /// Source: the polynomial of Cephes' logf (Moshier).
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V log_core_f32(D d, V f, V n, V c) {
@@ -164,7 +167,7 @@ HWY_INLINE V log_core_f32(D d, V f, V n, V c) {
 inline constexpr int32_t kSqrtHalfBits = 0x3f3504f3;  // sqrt(1/2)
 inline constexpr int32_t kMantissaBits = 0x7fffff;
 
-/// Splits a positive normal x = 2^n (1 + f), 1 + f in [sqrt(1/2), sqrt(2)).
+/// Splits a positive normal x into n and f: x = 2^n (1 + f), with 1 + f in [sqrt(1/2), sqrt(2)).
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE void split_f32(D d, V x, V& n, V& f) {
   const hn::RebindToSigned<D> di;
@@ -175,13 +178,13 @@ HWY_INLINE void split_f32(D d, V x, V& n, V& f) {
   f = hn::Sub(hn::BitCast(d, m), hn::Set(d, 1.0f));
 }
 
-/// The special values of a logarithm of x: of 0, of what is below 0, of infinity and NaN.
+/// Returns y, a logarithm of x, with the special values for an x of 0, below 0, infinity or NaN.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V log_specials_f32(D d, V x, V y) {
   const V zero = hn::Zero(d);
   const V inf = hn::Set(d, std::numeric_limits<float>::infinity());
   y = hn::IfThenElse(hn::Eq(x, zero), hn::Neg(inf), y);
-  y = hn::IfThenElse(hn::Lt(x, inf), y, x);  // infinity and NaN are their own
+  y = hn::IfThenElse(hn::Lt(x, inf), y, x);  // infinity gives infinity, NaN gives NaN
   return hn::IfThenElse(hn::Lt(x, zero), hn::Set(d, std::numeric_limits<float>::quiet_NaN()), y);
 }
 
@@ -193,7 +196,7 @@ HWY_INLINE bool all_normal_f32(D d, V x) {
   return hn::AllTrue(d, hn::And(hn::Ge(x, least), hn::Le(x, most)));
 }
 
-/// The natural logarithm.
+/// Returns the natural logarithm.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V log_f32(D d, V x) {
   if (HWY_LIKELY(all_normal_f32(d, x))) {
@@ -209,8 +212,8 @@ HWY_INLINE V log_f32(D d, V x) {
   return log_specials_f32(d, x, log_core_f32(d, f, n, hn::Zero(d)));
 }
 
-/// log(1 + x): the logarithm of u, 1 + x rounded, and what the rounding lost over u. The latter is small,
-/// so a parabola stands for the quotient; no vector divides.
+/// Returns log(1 + x): log(u) + lost / u, where u is 1 + x rounded and `lost` its rounding error.
+/// The quotient is small and approximated by a parabola, without a division.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V log1p_f32(D d, V x) {
   const hn::RebindToSigned<D> di;
@@ -230,6 +233,7 @@ HWY_INLINE V log1p_f32(D d, V x) {
   return hn::CopySign(y, x);  // the sign of -0
 }
 
+/// Returns the hyperbolic tangent.
 /// Source: the three ranges are those of musl's tanhf.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V tanh_f32(D d, V x) {
@@ -242,7 +246,7 @@ HWY_INLINE V tanh_f32(D d, V x) {
   return hn::CopySign(hn::IfThenElse(large, hn::Sub(one, q), q), x);
 }
 
-/// 1 / (1 + e^-x), exact to a few ulp down to its denormal results.
+/// Returns 1 / (1 + e^-x), within a few ulp, denormal results included.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V logistic_f32(D d, V x) {
   const V one = hn::Set(d, 1.0f);
@@ -251,12 +255,12 @@ HWY_INLINE V logistic_f32(D d, V x) {
 }
 
 #if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2
-// logistic_bf16() is 2^-64 / (2^-64 + 2^(t - 64)): nothing overflows that matters. 2^fraction is a
-// polynomial whose coefficients, and log2(e) with them, were searched for its very results. In
-// three steps, each over N vectors at once.
+// logistic_bf16() is 2^-64 / (2^-64 + 2^(t - 64)) with t = -x log2(e), which cannot overflow where
+// it matters. 2^fraction is a polynomial; its coefficients and log2(e) were searched to give
+// exactly the rounded results. The three steps work on N vectors at a time.
 inline constexpr float kLogisticUnit = 0x1p-64f;
 
-/// t, and its fraction.
+/// Step 1: computes t and its fractional part.
 template <class D, size_t N, class V = hn::Vec<D>>
 HWY_INLINE void logistic_bf16_exponent(D d, const V (&x)[N], V (&t)[N], V (&fraction)[N]) {
 #pragma GCC unroll 4
@@ -272,7 +276,7 @@ HWY_INLINE void logistic_bf16_exponent(D d, const V (&x)[N], V (&t)[N], V (&frac
   for (size_t k = 0; k < N; ++k) fraction[k] = hn::Sub(t[k], hn::Floor(t[k]));
 #endif
 }
-/// 2^fraction, where there is an instruction to multiply by 2^floor(t), 2^(fraction - 64).
+/// Step 2: computes 2^fraction; on AVX-512, which can multiply by 2^floor(t), 2^(fraction - 64).
 template <class D, size_t N, class V = hn::Vec<D>>
 HWY_INLINE void logistic_bf16_power(D d, const V (&fraction)[N], V (&power)[N]) {
   constexpr float kUnit = HWY_TARGET == HWY_AVX3 ? kLogisticUnit : 1;
@@ -284,13 +288,13 @@ HWY_INLINE void logistic_bf16_power(D d, const V (&fraction)[N], V (&power)[N]) 
     for (size_t k = 0; k < N; ++k)
       power[k] = hn::MulAdd(power[k], fraction[k], hn::Set(d, c * kUnit));
 }
-/// The logistic.
+/// Step 3: returns the logistic, from the results of the other steps.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V logistic_bf16_of(D d, V power, V t) {
 #if HWY_TARGET == HWY_AVX3
   const V e = V{_mm512_scalef_ps(power.raw, t.raw)};
 #else
-  // 2^(floor - 64): its exponent is the last bits of a float.
+  // 2^(floor(t) - 64): the low bits of the sum are its exponent.
   const V bits = hn::Add(hn::Floor(t), hn::Set(d, 12582912.0f + 127 - 64));
   const hn::RebindToSigned<D> di;
   const V e = hn::Mul(power, hn::BitCast(d, hn::ShiftLeft<23>(hn::BitCast(di, bits))));
@@ -300,8 +304,8 @@ HWY_INLINE V logistic_bf16_of(D d, V power, V t) {
 }
 #endif
 
-/// logistic_f32 for an x of bf16 and a result that is rounded to bf16: near enough for the same
-/// bits, which a test holds for every x. A NaN gives a NaN, whose sign may differ.
+/// Returns an approximation of logistic_f32() for an x of bf16. Rounded to bf16 it has the same
+/// bits; a test checks every x. A NaN gives a NaN, whose sign may differ.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V logistic_bf16(D d, V x) {
 #if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2
@@ -315,13 +319,14 @@ HWY_INLINE V logistic_bf16(D d, V x) {
   return logistic_f32(d, x);
 }
 
+/// Returns 1 / sqrt(x).
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V rsqrt_f32(D d, V x) {
   return hn::Div(hn::Set(d, 1.0f), hn::Sqrt(x));
 }
 
-/// erf(a) for |a| up to 0.93, not the sign of 0; `s` is a * a.
-/// Source: as erf_f32.
+/// Returns erf(a) for |a| up to 0.93; `s` is a * a. The sign of a zero may be wrong.
+/// Source: as of erf_f32().
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V erf_near_0_f32(D d, V a, V s) {
   V q = hn::Set(d, -5.96761703e-4f);
@@ -333,6 +338,7 @@ HWY_INLINE V erf_near_0_f32(D d, V a, V s) {
   return hn::MulAdd(q, a, a);
 }
 
+/// Returns the error function.
 /// Source: N. Juffa's erff (public domain, Stack Overflow and NVIDIA forums).
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V erf_f32(D d, V a) {

@@ -1,9 +1,9 @@
-// Vector functions of f32, continued: what simd_math-inl.h and simd_math_special-inl.h do
-// not have, and as near to the exact value.
+// Vector functions of f32, continued: hyperbolic and inverse trigonometric functions, tan, cbrt and
+// fmod, as accurate as those of simd_math-inl.h.
 // Not for f64.
 //
-// Included once a target, after hwy/highway.h; the conventions are those of simd_math-inl.h. On a
-// target of one lane tan and fmod come from the C library.
+// Included once for each target, after hwy/highway.h; the conventions are those of simd_math-inl.h.
+// On a target of one lane tan and fmod come from the C library.
 // NOLINTNEXTLINE
 #if defined(STOW_SIMD_MATH_RARE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef STOW_SIMD_MATH_RARE_INL_H_
@@ -18,7 +18,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace stow::cpu::HWY_NAMESPACE {
 
-/// e^a / 2 for an a above 88, also where e^a is no float.
+/// Returns e^a / 2 for an a above 88, also if e^a overflows.
 /// Source: musl's __expo2f.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V half_exp_f32(D d, V a) {
@@ -50,7 +50,7 @@ HWY_INLINE V cosh_f32(D d, V x) {
   return y;
 }
 
-/// log(1 + u), or log(2 a) where a is above 2^12, for the inverses of sinh and cosh.
+/// Returns log(1 + u), or log(2 a) if a is above 2^12, for the inverses of sinh and cosh.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V log1p_or_log2a_f32(D d, V u, V a) {
   const auto large = hn::Gt(a, hn::Set(d, 4096.0f));
@@ -80,10 +80,10 @@ HWY_INLINE V atanh_f32(D d, V x) {
   return hn::CopySign(hn::Mul(hn::Set(d, 0.5f), log1p_f32(d, u)), x);
 }
 
-/// π/2 as a float and a rest.
+/// π/2 as the sum of two floats.
 constexpr float kHalfPi = 1.57079637f, kHalfPiRest = -4.37113883e-8f;
 
-/// asin(s) for s up to 1/2; z is s * s.
+/// Returns asin(s) for |s| up to 1/2; z is s * s.
 /// Source: the polynomial of Cephes' asinf (Moshier).
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V asin_near_0_f32(D d, V s, V z) {
@@ -94,7 +94,7 @@ HWY_INLINE V asin_near_0_f32(D d, V s, V z) {
   p = hn::MulAdd(p, z, hn::Set(d, 1.6666752422e-1f));
   return hn::MulAdd(hn::Mul(p, z), s, s);
 }
-/// For a beyond 1/2, asin(sqrt((1 - a) / 2)), of which acos(a) is twice.
+/// Returns asin(sqrt((1 - a) / 2)), which is acos(a) / 2, for an a above 1/2.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V half_acos_f32(D d, V a) {
   const V half = hn::Set(d, 0.5f);
@@ -121,7 +121,7 @@ HWY_INLINE V acos_f32(D d, V x) {
   return hn::IfThenElse(hn::Le(hn::Abs(x), hn::Set(d, 0.5f)), middle, far);
 }
 
-/// atan(small / large) for 0 <= small <= large, large > 0, neither infinite.
+/// Returns atan(small / large) for 0 <= small <= large, large > 0, neither infinite.
 /// Source: the polynomial of Cephes' atanf (Moshier).
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V atan_ratio_f32(D d, V small, V large) {
@@ -151,11 +151,11 @@ HWY_INLINE V atan_f32(D d, V x) {
   return hn::IfThenElse(hn::Eq(a, a), y, x);
 }
 
-/// The angle of the point (x, y), with the special values of std::atan2.
+/// Returns the angle of the point (x, y), with the special values of std::atan2.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V atan2_f32(D d, V y, V x) {
-  // Far from where sums overflow and quotients of large numbers lose bits; infinities count as one
-  // number, larger than any.
+  // Scales large numbers, so that their sums do not overflow. Infinities count as equal and larger
+  // than any number.
   const V ay = hn::Abs(y), ax = hn::Abs(x), one = hn::Set(d, 1.0f);
   const V inf = hn::Set(d, std::numeric_limits<float>::infinity());
   const auto steep = hn::Gt(ay, ax);
@@ -169,19 +169,20 @@ HWY_INLINE V atan2_f32(D d, V y, V x) {
   const V half_pi = hn::Set(d, kHalfPi), rest = hn::Set(d, kHalfPiRest);
   r = hn::IfThenElse(steep, hn::Add(half_pi, hn::Sub(rest, r)), r);
   const V back = hn::Add(hn::Add(half_pi, half_pi), hn::Sub(hn::Add(rest, rest), r));
-  // By its sign bit, which a zero has too.
+  // Tests the sign bit, so that -0 is on the left.
   const hn::RebindToSigned<D> di;
   const auto left = hn::RebindMask(d, hn::Lt(hn::BitCast(di, x), hn::Zero(di)));
   r = hn::CopySign(hn::IfThenElse(left, back, r), y);
   return hn::IfThenElse(hn::And(hn::Eq(x, x), hn::Eq(y, y)), r, hn::Add(x, y));
 }
 
+/// Returns the cube root.
 /// Source: the first guess is that of FreeBSD's cbrtf; two steps of Halley's method follow.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V cbrt_f32(D d, V x) {
   const hn::RebindToSigned<D> di;
   const V a0 = hn::Abs(x);
-  // Within what has three times its size and no fewer bits.
+  // Scales a, so that it is normal and 3 a does not overflow.
   const V one = hn::Set(d, 1.0f);
   const auto tiny = hn::Lt(a0, hn::Set(d, std::numeric_limits<float>::min()));
   const auto huge = hn::Gt(a0, hn::Set(d, 0x1p125f));
@@ -234,7 +235,8 @@ HWY_INLINE V tan_f32(D d, V x) {
 }
 #endif
 
-/// std::fmod, exactly: with a quotient below 2^22 the rest of one more is too little by b.
+/// Returns std::fmod(a, b), exactly. A quotient below 2^22 is at most one too large after rounding;
+/// the rest then lacks one b. Lanes with larger quotients use the C library.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V fmod_f32(D d, V a, V b) {
 #if HWY_TARGET <= HWY_AVX2

@@ -1,6 +1,7 @@
-// Vector functions of f32, continued: those that leave rare lanes to the C library or compute in double.
-// Not for f64. The conventions are those of simd_math-inl.h, after which a target includes this.
-// On a target of one lane (scalar) sin, cos, erfc, erf_inv and pow come from the C library or from double.
+// Vector functions of f32, continued: functions that use the C library for rare lanes or compute in
+// f64.
+// Not for f64. The conventions are those of simd_math-inl.h, after which a target includes this
+// file. On a target of one lane sin, cos, erfc, erf_inv and pow are those of row_scalar.h, in f64.
 // NOLINTNEXTLINE
 #if defined(STOW_SIMD_MATH_SPECIAL_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef STOW_SIMD_MATH_SPECIAL_INL_H_
@@ -16,8 +17,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace stow::cpu::HWY_NAMESPACE {
 
-/// Returns f of the lane where `mask` holds, and y elsewhere. Serves lanes too rare to deserve
-/// vector code.
+/// Returns f(a, b) in the lanes of `mask`, called for each lane, and y in others. For lanes that
+/// are too rare for vector code.
 template <class D, class M, class V = hn::Vec<D>>
 HWY_INLINE V patch_f32(D d, M mask, V y, V a, V b, float (*f)(float, float)) {
   if (HWY_LIKELY(hn::AllFalse(d, mask))) return y;
@@ -33,7 +34,7 @@ HWY_INLINE V patch_f32(D d, M mask, V y, V a, V b, float (*f)(float, float)) {
   return hn::Load(d, out);
 }
 
-// Lane by lane in double and rounded to f32, with one operand and with two.
+// Ops of one operand and of two, computed for each lane in f64 and rounded to f32.
 template <OpKind K>
 float libm1(float x, float) {
   return static_cast<float>(scalar::Unary<K, double>::apply(x));
@@ -67,7 +68,7 @@ HWY_INLINE V pow_f32(D d, V x, V y) {
   return libm2_f32<OpKind::kPow>(d, x, y);
 }
 #else
-/// The inverse of erf; ±1 give ±infinity, beyond them NaN.
+/// Returns the inverse of erf; ±infinity for ±1, NaN beyond.
 /// Source: N. Juffa's erfinvf (public domain, Stack Overflow and NVIDIA forums).
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V erf_inv_f32(D d, V a) {
@@ -98,8 +99,8 @@ HWY_INLINE V erf_inv_f32(D d, V a) {
   return hn::IfThenElse(hn::Eq(hn::Abs(a), one), inf, y);
 }
 
-/// 1 - erf(x), also where that is tiny: e^-a^2 f(a) / (1 + 2 a) with a = |x|, and 2 less that for
-/// negative x; near 0 by erf.
+/// Returns 1 - erf(x), accurate also if tiny: e^-a^2 f(a) / (1 + 2 a) with a = |x|, subtracted from
+/// 2 for negative x; near 0, 1 - erf(x).
 /// Source: the form is that of Shepherd and Laframboise 1981, "Chebyshev approximation of
 /// (1 + 2x) exp(x^2) erfc x"; the polynomial is a minimax fit of ours, within 1.6e-8 of
 /// itself from 0.495 to 10.1.
@@ -128,7 +129,7 @@ HWY_INLINE V erfc_f32(D d, V x) {
   return hn::IfThenElse(hn::Lt(a, hn::Set(d, 0.5f)), hn::Sub(one, erf_near_0_f32(d, x, s)), y);
 }
 
-/// x - k π/2 for the nearest integer k. |x| < 2^27.
+/// Returns x - k π/2 for the nearest integer k. |x| < 2^27.
 /// Source: FreeBSD's __ieee754_rem_pio2f (π/2 in a part of 25 bits and a rest, in double).
 template <class DD, class VD = hn::Vec<DD>>
 HWY_INLINE VD reduce_pi_2(DD dd, VD x, VD& k) {
@@ -139,7 +140,7 @@ HWY_INLINE VD reduce_pi_2(DD dd, VD x, VD& k) {
   return hn::NegMulAdd(k, hn::Set(dd, 1.58932547735281966916e-08), x);
 }
 
-/// x = quarters π/2 + rest, |rest| <= π/4. |x| < 2^27.
+/// The parts of x = quarters π/2 + rest, |rest| <= π/4, for |x| < 2^27.
 template <class D>
 struct Quarters {
   hn::Vec<hn::RebindToSigned<D>> quarters;
@@ -158,7 +159,7 @@ HWY_INLINE Quarters<D> reduce_quarters_f32(D d, V x) {
           hn::Combine(d, hn::DemoteTo(dh, r1), hn::DemoteTo(dh, r0))};
 }
 
-/// sin(x + quarters π/2).
+/// Returns sin(x + quarters π/2). Lanes with |x| >= 2^27, or NaN, call `rare`.
 /// Source: the polynomials of Cephes' sinf and cosf (Moshier).
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V sin_quarters_f32(D d, V x, int quarters, float (*rare)(float, float)) {
@@ -190,7 +191,8 @@ HWY_INLINE V cos_f32(D d, V x) {
   return sin_quarters_f32(d, x, 1, libm1<OpKind::kCos>);
 }
 
-/// e^(y log x) for normal x > 0 and finite y, in double: far closer than a float's half ulp.
+/// Returns e^(y log x) for normal x > 0 and finite y, in f64: its error is far below half an ulp of
+/// f32.
 template <class DD, class VD = hn::Vec<DD>>
 HWY_INLINE VD pow_core_f64(DD dd, VD x, VD y) {
   const hn::RebindToSigned<DD> di;
@@ -241,7 +243,7 @@ HWY_INLINE VD pow_core_f64(DD dd, VD x, VD y) {
   return hn::BitCast(dd, hn::Add(hn::BitCast(di, e), k_bits));
 }
 
-/// 2^x.
+/// Returns 2^x.
 /// Source: the polynomial of Cephes' exp2f (Moshier).
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V exp2_f32(D d, V x0) {
@@ -255,7 +257,7 @@ HWY_INLINE V exp2_f32(D d, V x0) {
   p = hn::MulAdd(p, r, hn::Set(d, 2.402264791363012e-1f));
   p = hn::MulAdd(p, r, hn::Set(d, 6.931472028550421e-1f));
   p = hn::MulAdd(p, r, hn::Set(d, 1.0f));
-  // In two factors: neither is too large or too small for a float.
+  // Scales by two factors, since 2^n may be too large or too small for a float.
   const auto n = hn::Sub(hn::BitCast(di, shifted), hn::BitCast(di, magic));
   const auto half = hn::ShiftRight<1>(n), bias = hn::Set(di, 127);
   const V first = hn::BitCast(d, hn::ShiftLeft<23>(hn::Add(half, bias)));
@@ -263,7 +265,7 @@ HWY_INLINE V exp2_f32(D d, V x0) {
   return hn::Mul(hn::Mul(p, first), second);
 }
 
-/// x^y with the special values of std::pow.
+/// Returns x^y with the special values of std::pow.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V pow_f32(D d, V x, V y) {
   const auto of_two = hn::Eq(x, hn::Set(d, 2.0f));
@@ -276,7 +278,7 @@ HWY_INLINE V pow_f32(D d, V x, V y) {
   const auto r1 = pow_core_f64(dd, hn::PromoteTo(dd, hn::UpperHalf(dh, a)),
                                hn::PromoteTo(dd, hn::UpperHalf(dh, y)));
   V r = hn::Combine(d, hn::DemoteTo(dh, r1), hn::DemoteTo(dh, r0));
-  // Below zero: an even integer y gives |x|^y, an odd one its opposite, any other NaN.
+  // For negative x, an even integer y gives |x|^y, an odd integer -|x|^y, any other y NaN.
   const auto negative = hn::Lt(x, zero);
   const auto integer = hn::Eq(hn::Round(y), y);
   const V half = hn::Mul(y, hn::Set(d, 0.5f));

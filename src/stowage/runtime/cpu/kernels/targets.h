@@ -1,5 +1,6 @@
-// The instruction sets that kernels are compiled for: AVX-512, AVX2 and Highway's plain fallback.
-// Include before <hwy/foreach_target.h>; not a choice at run time, which Highway makes.
+// Instruction sets for which the kernels of products, attention and single ops are compiled:
+// AVX-512, AVX2 and Highway's portable fallback. Include before <hwy/foreach_target.h>.
+// Not a choice at run time; Highway takes the best that the machine has.
 #pragma once
 
 #ifndef HWY_DISABLED_TARGETS

@@ -1,5 +1,5 @@
-// Entry and exit of a parallel region: pins its threads, and tells a thread sanitizer of the
-// region, which GCC's OpenMP does not.
+// Entry and exit of an OpenMP parallel region: pins its threads to processors and tells the thread
+// sanitizer about the region, which GCC's OpenMP does not.
 // Not a barrier itself.
 #pragma once
 
@@ -11,8 +11,9 @@
 
 namespace stow::cpu {
 
-/// Stands before a region, whose threads call enter() first and leave() last: what was done before
-/// it comes before what they do, and that before what is done behind it.
+/// Constructed before a parallel region and destroyed after it. Each thread of the region calls
+/// enter() first and leave() last. For the sanitizer, the work before the region then happens
+/// before the threads' work, and that happens before the work after the region.
 class TeamEdge {
  public:
   TeamEdge(const TeamEdge&) = delete;
@@ -33,7 +34,7 @@ class TeamEdge {
 #endif
 };
 
-/// All threads of the innermost region.
+/// Waits until all threads of the innermost region have called it.
 inline void team_barrier() {
 #if defined(__SANITIZE_THREAD__)
   static char meeting;

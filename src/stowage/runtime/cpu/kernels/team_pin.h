@@ -1,12 +1,12 @@
-// Pins a thread of a team to a processor.
-// Not for the thread that calls for a team: others that it starts would stand on its processor too.
+// Pins a thread of an OpenMP team to a processor.
+// Not for the thread that starts the team: threads that it starts later would inherit the pinning.
 #pragma once
 
 namespace stow::cpu {
 
-/// Called by each thread of a parallel region: keeps all but the first on a processor each, in the
-/// order of those that the process may use, where the team is as large as their number. Leaves them
-/// alone where the environment has OMP_PROC_BIND, OMP_PLACES or GOMP_CPU_AFFINITY.
+/// Pins the calling thread, thread i of its team, to the i-th processor that the process may use.
+/// Does nothing for thread 0, for a team whose size is not the number of those processors, or if
+/// the environment sets OMP_PROC_BIND, OMP_PLACES or GOMP_CPU_AFFINITY.
 void pin_in_team();
 
 }  // namespace stow::cpu

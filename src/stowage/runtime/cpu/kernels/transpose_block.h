@@ -8,12 +8,12 @@
 
 namespace stow::cpu {
 
-/// Rows and columns of a block of elements W.
+/// Number of rows, and of columns, of a block of elements of type W.
 template <typename W>
 inline constexpr int64_t kTransposedBlock = 16 / int64_t{sizeof(W)};
 
-/// dst[c * dst_step + r] = src[r * src_step + c] for r and c in [0, kTransposedBlock<W>). W is an unsigned
-/// integer; steps are in elements, and the two do not overlap.
+/// dst[c * dst_step + r] = src[r * src_step + c] for r and c in [0, kTransposedBlock<W>). W is an
+/// unsigned integer; steps are in elements; dst and src do not overlap.
 template <typename W>
 [[gnu::always_inline]] inline void transpose_block(W* dst, int64_t dst_step, const W* src,
                                                    int64_t src_step) {
@@ -34,7 +34,7 @@ template <typename W>
   for (int c = 0; c < kSize; ++c) std::memcpy(dst + c * dst_step, &rows[c], sizeof(V));
 }
 
-/// The same for any number of rows and columns of src.
+/// As transpose_block() for n_rows rows and n_columns columns of src.
 template <typename W>
 void transpose_rows(W* dst, int64_t dst_step, const W* src, int64_t src_step, int64_t n_rows,
                int64_t n_columns) {

@@ -1,10 +1,12 @@
-// f32 as three bf16 each, for the instructions that multiply tiles of bf16 (AMX): how operands are
-// split and packed, and the register kernel. Whether this machine has them is told by
-// gemm_thread.h. Not for other machines: include it only where __x86_64__ and __GNUC__ are defined.
+// Each f32 as three bf16, for the instructions that multiply tiles of bf16 (AMX): splits and packs
+// operands, and multiplies panels of them.
+// Not for other machines: include it only where __x86_64__ and __GNUC__ are defined, and call it
+// only if can_multiply_tiles() (gemm_thread.h).
 //
-// x = x0 + x1 + x2, each the bf16 nearest to what is left of x (ties away from zero); exact, as 3 x
-// 8 bits are those of an f32. Of the nine products of two such sums, the six kept are all but those
-// below 2^-25 of the whole, less than what rounding a product of f32 loses.
+// x = x0 + x1 + x2, where each part is the bf16 nearest to the rest of x (ties away from zero). The
+// sum is exact: three parts of 8 bits hold the 24 bits of an f32. A product of two numbers is nine
+// products of parts. Six are computed; the other three are below 2^-25 of the whole, less than the
+// rounding error of a product of f32.
 #pragma once
 
 #include <bit>
@@ -21,25 +23,27 @@ using amx::kSide;
 using amx::kTile;
 using pairs::first16;
 
-inline constexpr int64_t kParts = 3;
+inline constexpr int64_t kParts = 3;                            // bf16 of each number
 inline constexpr int64_t kTileWords = kTile * kTile;            // pairs of a tile
 inline constexpr int64_t kStepWords = 2 * kParts * kTileWords;  // words to a panel's next 16 pairs
 
-// A panel is [step of 16 pairs][part][first and last 16 rows][tile]; a tile is 16 rows of 16 pairs
-// for the left operand, 16 pairs of 16 columns each for the right one. The pair's earlier k is its
-// low half.
+// A panel is [step of 16 pairs][part][first and last 16 rows][tile]. A tile is [16 rows][16 pairs]
+// for the left operand and [16 pairs][16 columns] for the right one. The earlier k of a pair is the
+// low half of its word.
 
 /// Scaling of a row of a panel (of the right operand: a column) before it is split. The row is
 /// multiplied by 2^mark if all of it is so small that parts and products would be lost as subnormal
 /// numbers. The mark is kExact if the row has an infinity, which has no parts, or numbers so large
-/// that products of parts might overflow where products of the numbers do not. Then the parts only
-/// add up to the row, and its products are made one by one.
+/// that products of parts might overflow where products of the numbers do not. undo_marks() then
+/// adds up the parts of the row again and multiplies its elements one by one.
 using Mark = int8_t;
 inline constexpr Mark kExact = -128;
 
-inline constexpr int kSmall = -40, kSmallBecomes = -17, kLarge = 63;  // exponents
+// Exponents: rows whose largest magnitude is below 2^kSmall are scaled to 2^kSmallBecomes; rows
+// whose largest magnitude is at least 2^kLarge are kExact.
+inline constexpr int kSmall = -40, kSmallBecomes = -17, kLarge = 63;
 
-/// The mark of a row with this largest magnitude (as bits of an f32). A row with a NaN needs none.
+/// Returns the mark of a row whose largest magnitude has these bits as an f32; 0 for a NaN.
 inline Mark mark_of(uint32_t largest) {
   constexpr uint32_t kInfinity = 0x7f800000;
   if (largest > kInfinity) return 0;
@@ -50,7 +54,7 @@ inline Mark mark_of(uint32_t largest) {
 // True if any of 16 rows, given the bits of its largest magnitude, has a mark or a NaN.
 STOW_BF16 inline bool has_marks(__m512i largest) {
   constexpr int kLeast = (kSmall + 127) << 23, kMost = (kLarge + 127) << 23;  // as bits
-  // One less than zero's bits are the most there are.
+  // A row of zeros has no mark: the bits of 0 less 1 wrap to the largest number.
   return (_mm512_cmplt_epu32_mask(_mm512_sub_epi32(largest, _mm512_set1_epi32(1)),
                                   _mm512_set1_epi32(kLeast - 1)) |
           _mm512_cmpge_epu32_mask(largest, _mm512_set1_epi32(kMost))) != 0;
@@ -60,22 +64,24 @@ inline float factor_of(Mark mark, bool undo = false) {
   return mark == kExact ? 1.0f : std::ldexp(1.0f, undo ? -mark : mark);
 }
 
-// How rows with marks are split: their factor, and what is added before parts are cut off: half of
-// what is cut, or nothing beside an infinity, where that might round up to another.
-struct Care {
+// Splitting of rows with marks: their factor, and the addend that makes the truncation to a part
+// round to nearest. The addend is 0 in rows marked kExact, where rounding up might give an
+// infinity.
+struct MarkScaling {
   __m512 factor;
   __m512i half;
 };
 
-// The parts of 16 numbers, each in the high half of a word.
-template <bool kCareful>
-STOW_BF16 inline void split(__m512 x, const Care& care, __m512i* parts) {
-  const __m512i half = kCareful ? care.half : _mm512_set1_epi32(0x8000),
+// Splits 16 numbers into parts[0..3), each in the high half of a word. `scaling` is applied if
+// kMarked: some of the rows have marks.
+template <bool kMarked>
+STOW_BF16 inline void split(__m512 x, const MarkScaling& scaling, __m512i* parts) {
+  const __m512i half = kMarked ? scaling.half : _mm512_set1_epi32(0x8000),
                 high = _mm512_set1_epi32(static_cast<int>(0xffff0000));
-  if constexpr (kCareful) x = _mm512_mul_ps(x, care.factor);
+  if constexpr (kMarked) x = _mm512_mul_ps(x, scaling.factor);
   parts[0] = _mm512_and_si512(_mm512_add_epi32(_mm512_castps_si512(x), half), high);
   __m512 rest;
-  if constexpr (kCareful)
+  if constexpr (kMarked)
     rest = _mm512_maskz_sub_ps(static_cast<__mmask16>(~_mm512_fpclass_ps_mask(x, 0x18)),
                                x,  // not of infinities
                                _mm512_castsi512_ps(parts[0]));
@@ -85,7 +91,7 @@ STOW_BF16 inline void split(__m512 x, const Care& care, __m512i* parts) {
   parts[2] = _mm512_castps_si512(_mm512_sub_ps(rest, _mm512_castsi512_ps(parts[1])));
 }
 
-// Two parts, in high halves, as a pair.
+// Returns words whose low half is the high half of `first` and whose high half is that of `second`.
 STOW_BF16 inline __m512i pair_of(__m512i first, __m512i second) {
   return _mm512_mask_blend_epi16(0xaaaaaaaa, _mm512_srli_epi32(first, 16), second);
 }
@@ -99,24 +105,27 @@ STOW_BF16 inline __m512i adjacent_pairs(__m512i first, __m512i last) {
   return _mm512_permutex2var_epi16(first, highs, last);
 }
 
-// The larger magnitude, lane by lane: NaN where both are.
+// Returns the larger magnitude, lane by lane; NaN only if both are NaN.
 STOW_BF16 inline __m512 larger(__m512 x, __m512 y) {
   constexpr int kPositiveLargerMagnitude = 0b1011;
   return _mm512_range_ps(x, y, kPositiveLargerMagnitude);
 }
 
-inline constexpr int64_t kVectors = 4;  // vectors of a tile that are packed at a time
+inline constexpr int64_t kVectors = 4;  // vectors of each tile that one step packs
 
-// 16 rows (zeros beyond n) of up to 32 k from ks[0] on, whose k or whose rows are adjacent, into
-// tiles 2 kTileWords apart; part `part` of that work: the first two turn rows and k, where that
-// must be, the others pack kVectors of each tile. Where those hold rows, `care` and largest[r] are
-// of row r; else care[0] and largest[0] of all.
-template <bool kAlongK, bool kRowsOfPairs, bool kCareful>
+// Packs 16 rows (zeros beyond n) of kc <= 32 k from ks[0] on into one tile for each part, 2 *
+// kTileWords apart. The k (kAlongK) or the rows are adjacent in memory. Each call does one part of
+// the work: `part` 0 and 1 transpose half of the k each into `transposed`, if the layout requires
+// it; each later one packs kVectors vectors of each tile. If vectors hold rows (kRowsOfPairs),
+// scaling[r] and largest[r] belong to row r; else scaling[0] and largest[0] have a lane for each
+// row.
+template <bool kAlongK, bool kRowsOfPairs, bool kMarked>
 STOW_BF16 inline void pack_tiles(const float* src, const int64_t* rows, int64_t n,
-                                 const int64_t* ks, int64_t kc, const Care* care, __m512* largest,
-                                 int64_t part, __m512i (&turned)[2][kTile], uint32_t* dst) {
+                                 const int64_t* ks, int64_t kc, const MarkScaling* scaling,
+                                 __m512* largest, int64_t part, __m512i (&transposed)[2][kTile],
+                                 uint32_t* dst) {
   const __mmask16 k_masks[2] = {first16(kc), first16(kc - kTile)}, row_mask = first16(n);
-  // Half h of row r, or k of 2 kTile.
+  // Half h of the k of row r; and all rows at one k.
   const auto half_of_row = [&](int64_t r, int64_t h) STOW_BF16 {
     return r < n ? _mm512_maskz_loadu_ps(k_masks[h], src + rows[r] + ks[0] + h * kTile)
                  : _mm512_setzero_ps();
@@ -129,8 +138,8 @@ STOW_BF16 inline void pack_tiles(const float* src, const int64_t* rows, int64_t 
     __m512i v[kTile];
     for (int64_t i = 0; i < kTile; ++i)
       v[i] = _mm512_castps_si512(kAlongK ? half_of_row(i, part) : all_of_k(part * kTile + i));
-    pairs::turn(v);
-    for (int64_t i = 0; i < kTile; ++i) turned[part][i] = v[i];
+    pairs::transpose_16x16(v);
+    for (int64_t i = 0; i < kTile; ++i) transposed[part][i] = v[i];
     return;
   }
   __m512 of_all = _mm512_setzero_ps();
@@ -139,27 +148,28 @@ STOW_BF16 inline void pack_tiles(const float* src, const int64_t* rows, int64_t 
     __m512 x[2];
     for (int64_t h = 0; h < 2; ++h)
       if constexpr (kRowsOfPairs)
-        x[h] = kAlongK ? half_of_row(i, h) : _mm512_castsi512_ps(turned[h][i]);
+        x[h] = kAlongK ? half_of_row(i, h) : _mm512_castsi512_ps(transposed[h][i]);
       else
-        x[h] =
-            kAlongK ? _mm512_castsi512_ps(turned[i / 8][2 * i % kTile + h]) : all_of_k(2 * i + h);
-    if constexpr (!kCareful) {
+        x[h] = kAlongK ? _mm512_castsi512_ps(transposed[i / 8][2 * i % kTile + h])
+                       : all_of_k(2 * i + h);
+    if constexpr (!kMarked) {
       __m512& most = kRowsOfPairs ? largest[i] : of_all;
       most = larger(most, larger(x[0], x[1]));
     }
     __m512i parts[2][kParts];
     for (int64_t h = 0; h < 2; ++h)
-      split<kCareful>(x[h], care[kCareful && kRowsOfPairs ? i : 0], parts[h]);
+      split<kMarked>(x[h], scaling[kMarked && kRowsOfPairs ? i : 0], parts[h]);
     for (int64_t p = 0; p < kParts; ++p)
       _mm512_store_si512(dst + p * 2 * kTileWords + i * kTile,
                          kRowsOfPairs ? adjacent_pairs(parts[0][p], parts[1][p])
                                       : pair_of(parts[0][p], parts[1][p]));
   }
-  if constexpr (!kCareful && !kRowsOfPairs) largest[0] = larger(largest[0], of_all);
+  if constexpr (!kMarked && !kRowsOfPairs) largest[0] = larger(largest[0], of_all);
 }
 
-// As pack_tiles of 32 adjacent columns, but a few pairs of k: the two lines of a k belong together
-// in memory, and many k apart by a power of two drive each other out of caches.
+// As pack_tiles() for 32 adjacent columns of the right operand, but packs kVectors / 2 pairs of k
+// of both tiles. The two cache lines of a k are then read together; many k that are a power of two
+// apart would evict each other from the caches.
 STOW_BF16 inline void pack_wide(const float* src, const int64_t* ks, int64_t kc, int64_t first_pair,
                                 __m512* const (&largest)[2], uint32_t* dst) {
   __m512 most[2] = {*largest[0], *largest[1]};
@@ -171,7 +181,7 @@ STOW_BF16 inline void pack_wide(const float* src, const int64_t* ks, int64_t kc,
         x[h] = 2 * i + h < kc ? _mm512_loadu_ps(src + ks[2 * i + h] + half * kTile)
                               : _mm512_setzero_ps();
         most[half] = larger(most[half], x[h]);
-        split<false>(x[h], Care{}, parts[h]);
+        split<false>(x[h], MarkScaling{}, parts[h]);
       }
       for (int64_t p = 0; p < kParts; ++p)
         _mm512_store_si512(dst + (2 * p + half) * kTileWords + i * kTile,
@@ -180,8 +190,10 @@ STOW_BF16 inline void pack_wide(const float* src, const int64_t* ks, int64_t kc,
   *largest[0] = most[0], *largest[1] = most[1];
 }
 
-/// Packs panels of n rows of kc elements, at most 256: at once, or one panel, at most 32 rows, unit
-/// by unit beside products of others. Rows beyond n and k beyond kc are zeros. Writes 32 marks.
+/// Packs panels of kSide rows of kc <= 256 elements: pack() packs any number of rows at once;
+/// start() and step() pack one panel, at most 32 rows, a little at each step, between the
+/// instructions of a product of other panels. Row r at k is src[rows[r] + ks[k]]; rows beyond n and
+/// k beyond kc are zeros. Writes 32 marks for each panel.
 template <bool kRowsOfPairs>
 class PanelPacker {
  public:
@@ -204,7 +216,7 @@ class PanelPacker {
     packed_ = 0, units_ = 2 * ((kc + kSide - 1) / kSide);
   }
   bool is_done() const { return packed_ == units_; }
-  /// A little of it.
+  /// Does a small part of the work that start() defined.
   STOW_BF16 void step() {
     if (wide_) {
       Half& half = halves_[0];
@@ -225,6 +237,7 @@ class PanelPacker {
     if (packed_ == units_)
       for (Half& half : halves_) finish(half);
   }
+  /// Does all steps that are left.
   STOW_BF16 void run() {
     while (!is_done()) step();
   }
@@ -243,35 +256,35 @@ class PanelPacker {
     const float* src;
     const int64_t *rows, *ks;
     int64_t n;
-    bool along_k;  // else rows are adjacent
+    bool along_k;  // true: adjacent k; false: adjacent rows
     Mark* marks;
     uint32_t* dst;
     __m512 largest[kTile];
   };
 
   static constexpr int64_t kPartsEnd = 2 + kTile / kVectors;
-  // Returns the first part to do: the one after the turning if rows and k need no turning.
+  // Returns the first `part` of pack_tiles() that is needed: 2 if nothing has to be transposed.
   static int64_t first_part(const Half& half) { return half.along_k != kRowsOfPairs ? 0 : 2; }
 
-  template <bool kCareful>
-  STOW_BF16 void pack_part(Half& half, int64_t step, int64_t part, const Care* care) {
+  template <bool kMarked>
+  STOW_BF16 void pack_part(Half& half, int64_t step, int64_t part, const MarkScaling* scaling) {
     const int64_t k = step * kSide, n = std::min(kSide, kc_ - k);
     uint32_t* const to = half.dst + step * kStepWords;
     if (half.along_k)
-      pack_tiles<true, kRowsOfPairs, kCareful>(half.src, half.rows, half.n, half.ks + k, n, care,
-                                               half.largest, part, turned_, to);
+      pack_tiles<true, kRowsOfPairs, kMarked>(half.src, half.rows, half.n, half.ks + k, n, scaling,
+                                              half.largest, part, transposed_, to);
     else
-      pack_tiles<false, kRowsOfPairs, kCareful>(half.src, half.rows, half.n, half.ks + k, n, care,
-                                                half.largest, part, turned_, to);
+      pack_tiles<false, kRowsOfPairs, kMarked>(half.src, half.rows, half.n, half.ks + k, n, scaling,
+                                               half.largest, part, transposed_, to);
   }
 
-  // Marks, and the rows once more where there are any.
+  // Writes the marks of 16 rows. If a row has one, packs the 16 rows again, scaled.
   STOW_BF16 void finish(Half& half) {
     __m512i of_rows[kTile];
     for (int64_t i = 0; i < (kRowsOfPairs ? kTile : 1); ++i)
       of_rows[i] = _mm512_castps_si512(half.largest[i]);
     if constexpr (kRowsOfPairs) {
-      pairs::turn(of_rows);
+      pairs::transpose_16x16(of_rows);
       for (int64_t i = 1; i < kTile; ++i) of_rows[0] = _mm512_max_epu32(of_rows[0], of_rows[i]);
     }
     std::memset(half.marks, 0, kTile);
@@ -281,20 +294,20 @@ class PanelPacker {
     _mm512_store_si512(largest, of_rows[0]);
     for (int64_t r = 0; r < kTile; ++r) half.marks[r] = mark_of(largest[r]);
     constexpr int32_t kHalf = 0x8000;
-    Care care[kTile];
+    MarkScaling scaling[kTile];
     alignas(64) float factors[kTile];
     alignas(64) int32_t cuts[kTile];
     for (int64_t r = 0; r < kTile; ++r) {
       factors[r] = factor_of(half.marks[r]), cuts[r] = half.marks[r] == kExact ? 0 : kHalf;
-      care[r] = {_mm512_set1_ps(factors[r]), _mm512_set1_epi32(cuts[r])};
+      scaling[r] = {_mm512_set1_ps(factors[r]), _mm512_set1_epi32(cuts[r])};
     }
-    if constexpr (!kRowsOfPairs) care[0] = {_mm512_load_ps(factors), _mm512_load_si512(cuts)};
+    if constexpr (!kRowsOfPairs) scaling[0] = {_mm512_load_ps(factors), _mm512_load_si512(cuts)};
     for (int64_t step = 0; step < units_ / 2; ++step)
       for (int64_t part = first_part(half); part < kPartsEnd; ++part)
-        pack_part<true>(half, step, part, care);
+        pack_part<true>(half, step, part, scaling);
   }
 
-  // Rows at any strides, copied next to each other.
+  // Copies the rows of a half, which have any strides, to a block with adjacent k.
   void gather(int64_t h) {
     Half& half = halves_[h];
     for (int64_t k = 0; k < kc_; ++k) block_ks_[k] = k;
@@ -306,16 +319,17 @@ class PanelPacker {
     half.src = blocks_[h], half.rows = block_rows_[h], half.ks = block_ks_;
   }
 
-  bool wide_ = false;
-  // Units are half the rows by 32 k, or where wide all by 16; part_ is of the next.
+  bool wide_ = false;  // the panel is packed by pack_wide()
+  // A unit is 16 of the rows by 32 k, or, if wide_, all rows by 16 k. part_ is the next part of the
+  // unit that is packed.
   int64_t kc_ = 0, packed_ = 0, units_ = 0, part_ = 0;
-  __m512i turned_[2][kTile];
+  __m512i transposed_[2][kTile];
   Half halves_[2];
   float blocks_[2][kTile * kMost];
   int64_t block_rows_[2][kTile], block_ks_[kMost];
 };
 
-/// Panels of both operands.
+/// Packs panels of both operands. `rows` of pack_right() are columns of the right operand.
 class PanelPacking {
  public:
   void pack_left(const float* src, const int64_t* rows, int64_t n, const int64_t* ks, int64_t kc,
@@ -332,13 +346,13 @@ class PanelPacking {
   PanelPacker<false> right_;
 };
 
-/// out[32][32] = a b, of `steps` steps of panels. The six products of a step in their order, which
-/// is that of the exchanged operands where `kSwapped`. `beside()` is called six times a step: what
-/// it does waits for none of these products, nor they for it, if it is some 64 instructions at
-/// most.
-template <bool kSwapped, typename Beside>
+/// out[32][32] = a * b, for panels of `steps` steps. A step sums the six products of parts in the
+/// order that gemm.h states; kSwapped: in that order for exchanged operands. Calls interleave() six
+/// times a step, between independent products. The call costs no time if it takes at most some 64
+/// instructions.
+template <bool kSwapped, typename Interleave>
 STOW_AMX inline void multiply(int64_t steps, const uint32_t* a, const uint32_t* b, float* out,
-                              const Beside& beside) {
+                              const Interleave& interleave) {
   __asm__ volatile("" ::: "memory");  // as in amx::multiply
   _tile_zero(0);
   _tile_zero(1);
@@ -359,7 +373,7 @@ STOW_AMX inline void multiply(int64_t steps, const uint32_t* a, const uint32_t* 
     _tile_dpbf16ps(1, 4, 7);
     _tile_dpbf16ps(2, 5, 6);
     _tile_dpbf16ps(3, 5, 7);
-    beside();
+    interleave();
   };
   for (int64_t i = 0; i < steps; ++i, a += kStepWords, b += kStepWords) {
     take_first(2), take_second(0), add();
@@ -368,8 +382,8 @@ STOW_AMX inline void multiply(int64_t steps, const uint32_t* a, const uint32_t* 
     take_first(0), add();
     take_second(0), add();
     take_second(2), add();
-    // Processors of this kind lose 250 ns at a store of a tile with 140 products or more since the
-    // last.
+    // Processors with AMX lose 250 ns at a store of a tile that follows 140 products or more
+    // without a store.
     if (i % 4 == 3 && i + 1 < steps) _tile_stored(0, out, 4 * kSide);
   }
   _tile_stored(0, out, 4 * kSide);
@@ -388,8 +402,8 @@ inline bool any_exact(const Mark* marks) {
   return std::find(marks, marks + kSide, kExact) != marks + kSide;
 }
 
-// Element (row, k) of a panel of the left operand, or (column, k) of the right one, put together
-// again.
+// Returns element (row, k) of a panel of the left operand, or (column, k) of the right one: the sum
+// of its parts.
 template <bool kRowsOfPairs>
 float whole(const uint32_t* panel, int64_t row, int64_t k) {
   const int64_t pair = k / 2 % kTile, in_tile = row % kTile;
@@ -401,7 +415,7 @@ float whole(const uint32_t* panel, int64_t row, int64_t k) {
   return sum;
 }
 
-// Products of a row or a column that has to be exact: fma in order of k.
+// Computes piece[r][c] again by fma in order of k, for the rows and columns that are marked kExact.
 STOW_BF16 inline void make_exact(int64_t steps, const uint32_t* a, const uint32_t* b,
                                  const Mark* a_marks, const Mark* b_marks, float* piece) {
   constexpr int64_t kLanes = pairs::kLanes;
@@ -435,8 +449,8 @@ STOW_BF16 inline void undo_any_marks(int64_t steps, const uint32_t* a, const uin
   }
 }
 
-/// Makes of piece[32][32], which multiply() made of these panels, the product of what they were
-/// packed from: at most 256 k.
+/// Corrects piece[32][32], which multiply() computed from these panels (at most 256 k), for the
+/// marks of their rows and columns: undoes the scaling, and computes kExact products one by one.
 inline void undo_marks(int64_t steps, const uint32_t* a, const uint32_t* b, const Mark* a_marks,
                        const Mark* b_marks, float* piece) {
   if (any_mark(a_marks) || any_mark(b_marks)) [[unlikely]]

@@ -133,26 +133,26 @@ class Rows {
   Rows(const WindowNest& nest, std::byte* scratch, int thread) : nest_(nest), scratch_(scratch) {
     const int64_t own = align_up(nest.most_bases * 2 * int64_t{sizeof(int64_t)}, 64);
     bases_ = reinterpret_cast<int64_t*>(scratch + nest.bases_at + thread * own);
-    row_.bases = bases_;
-    row_.base_places = bases_ + nest.most_bases;
+    row_.x_bases = bases_;
+    row_.flat_bases = bases_ + nest.most_bases;
     row_.inner = &kOne;
     if (nest.lanes >= 0) {
       const Axis& a = axis(nest.lanes);
       row_.lanes = a.out, row_.x_lane = a.x_stride, row_.y_lane = a.y_stride;
-      row_.lane_place = a.place;
+      row_.flat_lane = a.place;
     }
     if (nest.inner >= 0) {
       const Axis& a = axis(nest.inner);
       row_.inner = table<WindowTaps>(nest.inner);
       row_.n_inner = a.out, row_.inner_step = a.index_step();
-      row_.x_inner = a.x_stride, row_.y_inner = a.y_stride, row_.inner_place = a.place;
+      row_.x_inner = a.x_stride, row_.y_inner = a.y_stride, row_.flat_inner = a.place;
     }
     if (nest.line >= 0) {
       const Axis& a = axis(nest.line);
       row_.line = table<WindowLineTap>(nest.line);
       row_.n_line = a.size, row_.line_outs = a.out;
       row_.line_step = a.out_step(), row_.line_index_step = a.out_index_step();
-      row_.x_line = a.x_stride, row_.y_line = a.y_stride, row_.line_place = a.place;
+      row_.x_line = a.x_stride, row_.y_line = a.y_stride, row_.flat_line = a.place;
     }
   }
 

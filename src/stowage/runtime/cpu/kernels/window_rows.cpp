@@ -36,7 +36,7 @@ HWY_INLINE void fold_vectors(const WindowRow& r, const WindowTaps& taps, const T
   hn::Vec<decltype(d)> state[kVectors];
   HWY_UNROLL(8) for (int v = 0; v < kVectors; ++v) state[v] = hn::Set(d, Op::kIdentity);
   for (int64_t b = 0; b < r.n_bases; ++b) {
-    const T* from = x + r.bases[b] + taps.index * r.x_inner;
+    const T* from = x + r.x_bases[b] + taps.index * r.x_inner;
     for (int64_t t = 0; t < taps.count; ++t, from += r.inner_step * r.x_inner) {
       HWY_UNROLL(8) for (int v = 0; v < kVectors; ++v) {
         state[v] = Op::steps(state[v], load_wide(d, from + v * kLanes));
@@ -75,7 +75,7 @@ HWY_INLINE void fold_lanes(const WindowRow& r, const WindowTaps& taps, const T* 
   A state[kTogether];
   for (int64_t l = 0; l < n; ++l) state[l] = Op::kIdentity;
   for (int64_t b = 0; b < r.n_bases; ++b) {
-    const T* HWY_RESTRICT from = x + r.bases[b] + taps.index * r.x_inner;
+    const T* HWY_RESTRICT from = x + r.x_bases[b] + taps.index * r.x_inner;
     for (int64_t t = 0; t < taps.count; ++t, from += r.inner_step * r.x_inner)
       for (int64_t l = 0; l < n; ++l) state[l] = Op::step(state[l], load_lane(from[l * lane]));
   }
@@ -126,7 +126,7 @@ void fold_row(const WindowRow& r, const T* x, T* y) {
         const int64_t count = std::min(last, tap.count) - skipped;
         if (count <= 0) continue;
         const int64_t step = r.line_index_step * r.x_line, by = r.line_step;
-        const T* HWY_RESTRICT from = x + r.bases[b] + tap.index * r.x_line + skipped * step;
+        const T* HWY_RESTRICT from = x + r.x_bases[b] + tap.index * r.x_line + skipped * step;
         A* HWY_RESTRICT at = state + tap.first + skipped * by - o0;
         if (by == 1 && step == 1) {
           // Of taps that all of these results read, several at a time: results stay in registers.
@@ -158,32 +158,32 @@ void fold_row(const WindowRow& r, const T* x, T* y) {
   }
 }
 
-HWY_INLINE void store_place(int64_t place, bool wide, void* y, int64_t at) {
-  if (wide) static_cast<int64_t*>(y)[at] = place;
-  else static_cast<int32_t*>(y)[at] = static_cast<int32_t>(place);
+HWY_INLINE void store_index(int64_t index, bool wide, void* y, int64_t at) {
+  if (wide) static_cast<int64_t*>(y)[at] = index;
+  else static_cast<int32_t*>(y)[at] = static_cast<int32_t>(index);
 }
 
-// As fold_lanes(), of the place of the first best: which of the taps, in order, then where.
+// As fold_lanes(), for the flat index of the first best element: finds its tap, then the index.
 template <typename Op, typename T, int64_t kN, bool kUnit>
 HWY_INLINE void find_lanes(const WindowRow& r, const WindowTaps& taps, const T* x, int64_t n_lanes,
-                           int64_t lane_place, void* y, int64_t y_at, bool wide) {
+                           int64_t first_flat, void* y, int64_t y_at, bool wide) {
   using A = Acc<T>;
   const int64_t n = kN > 0 ? kN : n_lanes, lane = kUnit ? 1 : r.x_lane;
   using Ordinal = std::conditional_t<sizeof(A) == 8, int64_t, int32_t>;
   A best[kTogether];
   Ordinal at[kTogether];
   if (r.n_bases == 0 || taps.count == 0) {
-    for (int64_t l = 0; l < n; ++l) store_place(-1, wide, y, y_at + l * r.y_lane);
+    for (int64_t l = 0; l < n; ++l) store_index(-1, wide, y, y_at + l * r.y_lane);
     return;
   }
-  const T* const first = x + r.bases[0] + taps.index * r.x_inner;
+  const T* const first = x + r.x_bases[0] + taps.index * r.x_inner;
   for (int64_t l = 0; l < n; ++l) {
     best[l] = load_lane(first[l * lane]);
     at[l] = 0;
   }
   Ordinal ordinal = 0;
   for (int64_t b = 0; b < r.n_bases; ++b) {
-    const T* HWY_RESTRICT from = x + r.bases[b] + taps.index * r.x_inner;
+    const T* HWY_RESTRICT from = x + r.x_bases[b] + taps.index * r.x_inner;
     for (int64_t t = 0; t < taps.count; ++t, ++ordinal, from += r.inner_step * r.x_inner)
       for (int64_t l = 0; l < n; ++l) {
         const A value = load_lane(from[l * lane]);
@@ -193,10 +193,10 @@ HWY_INLINE void find_lanes(const WindowRow& r, const WindowTaps& taps, const T* 
       }
   }
   for (int64_t l = 0; l < n; ++l) {
-    const int64_t place = r.base_places[at[l] / taps.count] +
-                          (taps.index + at[l] % taps.count * r.inner_step) * r.inner_place +
-                          lane_place + l * r.lane_place;
-    store_place(place, wide, y, y_at + l * r.y_lane);
+    const int64_t flat = r.flat_bases[at[l] / taps.count] +
+                         (taps.index + at[l] % taps.count * r.inner_step) * r.flat_inner +
+                         first_flat + l * r.flat_lane;
+    store_index(flat, wide, y, y_at + l * r.y_lane);
   }
 }
 
@@ -209,11 +209,11 @@ void find_row(const WindowRow& r, const T* x, void* y, bool wide) {
       for (int64_t l = 0; l < r.lanes; l += kTogether) {
         const int64_t n = std::min(kTogether, r.lanes - l), to = o * r.y_inner + l * r.y_lane;
         const T* const from = x + l * r.x_lane;
-        const int64_t place = l * r.lane_place;
-        if (!unit) find_lanes<Op, T, 0, false>(r, r.inner[o], from, n, place, y, to, wide);
+        const int64_t flat = l * r.flat_lane;
+        if (!unit) find_lanes<Op, T, 0, false>(r, r.inner[o], from, n, flat, y, to, wide);
         else if (n == kTogether)
-          find_lanes<Op, T, kTogether, true>(r, r.inner[o], from, n, place, y, to, wide);
-        else find_lanes<Op, T, 0, true>(r, r.inner[o], from, n, place, y, to, wide);
+          find_lanes<Op, T, kTogether, true>(r, r.inner[o], from, n, flat, y, to, wide);
+        else find_lanes<Op, T, 0, true>(r, r.inner[o], from, n, flat, y, to, wide);
       }
     return;
   }
@@ -229,13 +229,13 @@ void find_row(const WindowRow& r, const T* x, void* y, bool wide) {
         for (; i < tap.count && tap.first + i * r.line_step < o0 + n; ++i) {
           const int64_t o = tap.first + i * r.line_step - o0;
           const int64_t index = tap.index + i * r.line_index_step;
-          const A value = load_lane(x[r.bases[b] + index * r.x_line]);
+          const A value = load_lane(x[r.x_bases[b] + index * r.x_line]);
           if (at[o] >= 0 && !Op::beats(value, best[o])) continue;
           best[o] = value;
-          at[o] = r.base_places[b] + index * r.line_place;
+          at[o] = r.flat_bases[b] + index * r.flat_line;
         }
       }
-    for (int64_t i = 0; i < n; ++i) store_place(at[i], wide, y, (o0 + i) * r.y_line);
+    for (int64_t i = 0; i < n; ++i) store_index(at[i], wide, y, (o0 + i) * r.y_line);
   }
 }
 

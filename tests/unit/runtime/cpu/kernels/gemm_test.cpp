@@ -118,8 +118,8 @@ TEST(Gemm, AnEpilogueHasEachElementOnceWhenItIsFinal) {
             p.spec.epilogue = {whole_rows, 200};
             const auto rows = p.offsets(&cpu::GemmDim::c_stride, {&p.spec.m});
             const auto cols = p.offsets(&cpu::GemmDim::c_stride, {&p.spec.n});
-            p.run(1 + int(seed++ % 3), {.finish = [&](int64_t row, int64_t row_end, int64_t col,
-                                                      int64_t col_end, void* scratch) {
+            p.run(1 + int(seed++ % 3), {.epilogue = [&](int64_t row, int64_t row_end, int64_t col,
+                                                        int64_t col_end, void* scratch) {
               std::memset(scratch, 0xff, 200);
               if (whole_rows && (col != 0 || col_end != int64_t(cols.size()))) ADD_FAILURE() << col;
               for (int64_t i = row; i < row_end; ++i)
@@ -169,9 +169,9 @@ TEST(Gemm, APrologueMakesAnOperandPieceByPiece) {
           };
           using Dim = cpu::GemmDim;
           p.run(1 + int(seed % 3),
-                {.fill_a = fill_with(p.a, p.offsets(&Dim::a_stride, {&p.spec.m}),
+                {.prologue_a = fill_with(p.a, p.offsets(&Dim::a_stride, {&p.spec.m}),
                                      p.offsets(&Dim::a_stride, {&p.spec.k}), false, a_by_k, 100),
-                 .fill_b = fill_with(p.b, p.offsets(&Dim::b_stride, {&p.spec.n}),
+                 .prologue_b = fill_with(p.b, p.offsets(&Dim::b_stride, {&p.spec.n}),
                                      p.offsets(&Dim::b_stride, {&p.spec.k}), true, b_by_k, 64),
                  .source_a = {p.a.data(), dtype_bytes(t), 512},
                  .source_b = {p.b.data(), dtype_bytes(t), 512}});

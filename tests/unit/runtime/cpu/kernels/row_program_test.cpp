@@ -802,7 +802,7 @@ Case turned_case(DType t, int64_t heads, int64_t n, int64_t cols, uint64_t seed)
 }
 
 RowProgram unrolled(const RowProgram& program) {
-  const auto made = unroll_turned(program);
+  const auto made = unroll_reversed(program);
   return made ? made->program : program;
 }
 
@@ -1165,7 +1165,7 @@ TEST(RowProgramStreams, LeaveTheSameBits) {
 // Where memory is fetched ahead and where it is left to the machine, as neither has both by itself.
 TEST(RowProgramFetching, LeavesTheSameBits) {
   for (const bool left_alone : {false, true}) {
-    set_streams_left_alone(left_alone);
+    set_prefers_hardware_prefetch(left_alone);
     const RowPlan plan =
         compile_row_plan(gate_program(DType::kBF16, {1, 200000}, true, false), false);
     EXPECT_EQ(plan.fetches, !left_alone);
@@ -1174,7 +1174,7 @@ TEST(RowProgramFetching, LeavesTheSameBits) {
     check(700000, 60, true);
     check_turned();
   }
-  set_streams_left_alone(std::nullopt);
+  set_prefers_hardware_prefetch(std::nullopt);
 }
 
 // The gradient of silu(x), or of silu(x) * y by both and, with three outputs, the product itself.

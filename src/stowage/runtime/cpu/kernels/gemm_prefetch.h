@@ -1,5 +1,5 @@
-// Prefetches the operands that a product packs next, during the micro-kernels that run before.
-// Not packing: nothing is written, and a wrong guess costs nothing but time.
+// Prefetches the parts of operands that a product packs next, during the micro-kernels before.
+// Not packing: it writes nothing, and a wrong guess costs only time.
 #pragma once
 
 #include <algorithm>
@@ -11,13 +11,14 @@
 
 namespace stow::cpu {
 
-/// Lines that one micro-kernel fetches: `left` lines `step` apart from `at` on; then, `jump`
-/// further on, `run` more, and so on.
+/// Cache lines that one micro-kernel prefetches: `left` lines from `at` on, `step` bytes apart;
+/// then, `jump` bytes further on, `run` lines, and so on.
 struct GemmFetch {
   const char* at = nullptr;
   int64_t step = 0;
   int64_t left = 1, run = 1, jump = 0;
 
+  /// Returns the address of the next line.
   const char* next() {
     const char* const line = at;
     at += step;
@@ -26,11 +27,12 @@ struct GemmFetch {
   }
 };
 
-class GemmAhead {
+/// The lines of one block of an operand that are to be prefetched, handed out in parts.
+class GemmPrefetcher {
  public:
-  /// From now on next() walks, row by row of memory, over a block of an operand: elements [first,
-  /// first + n) of the class `outer` by [k, k + depth) of `inner`, `bytes` each, at `base`. There is
-  /// nothing to fetch where a class has several dimensions, whose blocks are not even.
+  /// Makes a block of an operand the one that next() prefetches, row by row of memory: elements
+  /// [first, first + n) of the class `outer` by [k, k + depth) of `inner`, `bytes` each, at `base`.
+  /// Nothing is prefetched if a class has several dimensions: its elements are not evenly spaced.
   void start(const void* base, int64_t bytes, int64_t GemmDim::*stride, const GemmDims& outer,
              int64_t first, int64_t n, const GemmDims& inner, int64_t k, int64_t depth) {
     rows_ = 0;
@@ -38,20 +40,21 @@ class GemmAhead {
     start(base, outer.count ? outer.dims[0].*stride * bytes : 0, first, n,
           inner.count ? inner.dims[0].*stride * bytes : 0, k, depth);
   }
-  /// Likewise over what an operand is made of.
-  void start(const GemmPlan::Made& made, int64_t first, int64_t n, int64_t k, int64_t depth) {
+  /// Likewise for the input of an operand's prologue, if its location is known.
+  void start(const GemmPlan::Prologue& prologue, int64_t first, int64_t n, int64_t k,
+             int64_t depth) {
     rows_ = 0;
-    const GemmSource& s = made.source;
+    const GemmSource& s = prologue.source;
     if (s.base == nullptr) return;
     const int64_t row = s.row_step * s.bytes;
-    start(s.base, made.rows_are_k ? s.bytes : row, first, n, made.rows_are_k ? row : s.bytes, k,
-          depth);
+    start(s.base, prologue.rows_are_k ? s.bytes : row, first, n,
+          prologue.rows_are_k ? row : s.bytes, k, depth);
   }
   void stop() { rows_ = 0; }
 
-  /// The part of a micro-kernel that fetches `count` lines; `idle` if there is none left. It is
-  /// made where it is wanted: a copy in one piece of what was just written in several would wait
-  /// until all stores before it, of C's among them, are done.
+  /// Sets `part` to the next `count` lines; to the line at `idle` if none are left. The fields are
+  /// written in place, not returned: a copy of the struct right after its fields are stored would
+  /// wait until all earlier stores, those to C among them, are done.
   void next(int64_t count, const void* idle, GemmFetch& part) {
     if (rows_ <= 0) {
       part.at = static_cast<const char*>(idle);
@@ -69,7 +72,8 @@ class GemmAhead {
   bool done() const { return rows_ <= 0; }
   /// Lines left to fetch.
   int64_t left() const { return rows_ <= 0 ? 0 : lines_ * rows_ - line_; }
-  /// Fetches a share of what so many products to come, of so many lines each, will not.
+  /// Prefetches now a share of the lines that the next `products` micro-kernels will not prefetch
+  /// if each takes `lines` lines.
   void fetch_rest(int64_t lines, int64_t products) {
     const int64_t rest_lines = left() - lines * products;
     if (rest_lines <= products) return;
@@ -80,7 +84,7 @@ class GemmAhead {
   }
 
  private:
-  // Elements [first, first + n) by [k, k + depth), `row` and `col` bytes apart.
+  // Starts on elements [first, first + n) by [k, k + depth), `row` and `col` bytes apart.
   void start(const void* base, int64_t row, int64_t first, int64_t n, int64_t col, int64_t k,
              int64_t depth) {
     if (n <= 0 || depth <= 0) return;
@@ -99,8 +103,8 @@ class GemmAhead {
   }
 
   static constexpr int64_t kLine = 64;
-  const char* at_ = nullptr;
-  int64_t row_step_ = 0, rows_ = 0;  // rows that are left
+  const char* at_ = nullptr;         // the current row
+  int64_t row_step_ = 0, rows_ = 0;  // rows that are left, with the current one
   // Bytes from one line of a row to the next; lines of each row; the next line of the current row.
   int64_t line_step_ = 0, lines_ = 1, line_ = 0;
 };

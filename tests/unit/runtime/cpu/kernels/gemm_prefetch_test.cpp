@@ -1,4 +1,4 @@
-#include "stowage/runtime/cpu/kernels/gemm_ahead.h"
+#include "stowage/runtime/cpu/kernels/gemm_prefetch.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 namespace stow::testing {
 namespace {
 
-using cpu::GemmAhead;
+using cpu::GemmPrefetcher;
 using cpu::GemmDim;
 using cpu::GemmDims;
 using cpu::GemmFetch;
@@ -45,7 +45,7 @@ std::set<int64_t> lines_of(const Block& b) {
 }
 
 // All that is fetched in parts of `count` lines.
-std::set<int64_t> drain(GemmAhead& ahead, int64_t count) {
+std::set<int64_t> drain(GemmPrefetcher& ahead, int64_t count) {
   std::set<int64_t> lines;
   while (!ahead.done()) {
     const int64_t some = std::min(count, ahead.left());
@@ -64,11 +64,11 @@ GemmDims one_dim(int64_t stride) {
   return dims;
 }
 
-TEST(GemmAhead, WalksOverEveryLineOfABlock) {
+TEST(GemmPrefetcher, WalksOverEveryLineOfABlock) {
   for (const Block& b : kBlocks)
     for (const int64_t count : {1, 3, 7, 1000}) {
       SCOPED_TRACE(::testing::Message() << b.outer_step << " " << b.k_step << " by " << count);
-      GemmAhead ahead;
+      GemmPrefetcher ahead;
       ahead.start(reinterpret_cast<const void*>(kBase), b.bytes, &GemmDim::a_stride,
                   one_dim(b.outer_step / b.bytes), b.first, b.n, one_dim(b.k_step / b.bytes), b.k,
                   b.depth);
@@ -78,11 +78,11 @@ TEST(GemmAhead, WalksOverEveryLineOfABlock) {
     }
 }
 
-TEST(GemmAhead, WalksOverWhatAnOperandIsMadeOf) {
+TEST(GemmPrefetcher, WalksOverWhatAnOperandIsMadeOf) {
   for (const bool rows_are_k : {false, true}) {
-    cpu::GemmPlan::Made made;
+    cpu::GemmPlan::Prologue made;
     made.rows_are_k = rows_are_k;
-    GemmAhead ahead;
+    GemmPrefetcher ahead;
     ahead.start(made, 0, 32, 0, 64);
     EXPECT_TRUE(ahead.done());  // that is not known
     made.source = {reinterpret_cast<const void*>(kBase), 4, 256};
@@ -92,8 +92,8 @@ TEST(GemmAhead, WalksOverWhatAnOperandIsMadeOf) {
   }
 }
 
-TEST(GemmAhead, FetchesAShareOfTheRest) {
-  GemmAhead ahead;
+TEST(GemmPrefetcher, FetchesAShareOfTheRest) {
+  GemmPrefetcher ahead;
   ahead.start(reinterpret_cast<const void*>(kBase), 4, &GemmDim::a_stride, one_dim(64), 0, 25,
               one_dim(1), 0, 64);
   ASSERT_EQ(ahead.left(), 100);
