@@ -12,13 +12,13 @@
 
 namespace stow::comm {
 
-/// A rank of a region. Ranks of one process read each other's memory; between processes a piece goes
-/// through the writer's window chunk by chunk, a half written while the other is read. The bits are the
-/// same. A rank that waits looks a short while and then sleeps.
+/// A rank of a region. Ranks of one process read each other's memory; between processes a piece
+/// goes through the writer's window chunk by chunk, one half written while the other is read. Both
+/// ways give the same bits. A waiting rank polls for a short time and then sleeps.
 class WindowCommunicator : public Communicator {
  public:
-  /// `timeout_s`: how long a member may be late before all ranks end. `use_windows`: for ranks of one
-  /// process as well.
+  /// `timeout_s`: longest wait for a member; then the collectives of all ranks end. `use_windows`:
+  /// true: ranks of one process use windows too.
   WindowCommunicator(std::shared_ptr<Region> region, int32_t rank, double timeout_s,
                      bool use_windows = false);
 
@@ -30,13 +30,14 @@ class WindowCommunicator : public Communicator {
   void exchange(const Exchange& exchange) override;
 
  private:
+  // A chunk that this rank has sent.
   struct Chunk {
-    int32_t reader;
-    uint64_t number;
+    int32_t reader;   // a rank
+    uint64_t number;  // number of the chunk in its Pair
   };
 
   class Reading;
-  bool is_local(int32_t rank) const;
+  bool is_local(int32_t rank) const;  // true if this rank reads that rank's memory directly
   void move_pieces(const Exchange& exchange);
   void await_readers() const;
   void enter(const Exchange& exchange);
@@ -54,7 +55,9 @@ class WindowCommunicator : public Communicator {
   int64_t timeout_ns_;
   bool use_windows_;
   int half_ = 0;
-  std::array<std::vector<Chunk>, 2> under_way_;  // by half: what must be read before it is written
+  // By half of the window: the chunks in it. Their readers must have read them before it is
+  // rewritten.
+  std::array<std::vector<Chunk>, 2> under_way_;
 };
 
 }  // namespace stow::comm

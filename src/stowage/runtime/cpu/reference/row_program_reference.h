@@ -10,7 +10,8 @@
 
 namespace stow::cpu {
 
-/// As run_row_program, and to the same bits but for the payload of a NaN.
+/// Runs the program like run_row_program(). The results have the same bits, except payloads of
+/// NaNs.
 void run_row_program_reference(const RowProgram& program, std::span<const std::byte* const> inputs,
                                std::span<std::byte* const> outputs);
 
