@@ -14,7 +14,7 @@ namespace stow::comm {
 bool has_mpi();
 
 /// Returns the bytes of one rank's buffers in a world of `n_ranks`: two send buffers and one
-/// receive buffer, each of one chunk, and one header for each rank.
+/// receive buffer, each of kHalfWindowBytes plus a header for each rank.
 int64_t mpi_window_bytes(int64_t n_ranks);
 
 /// Joins the processes that mpirun has started.
