@@ -22,8 +22,8 @@ struct OverlapLimits {
   /// Instants of the timelines of all attempts; beyond it, moves run less far ahead until they fit,
   /// and never further.
   int64_t instants = 1'500'000;
-  /// Work of one attempt, in instructions that moves are moved past; beyond it, no move is tried
-  /// further ahead.
+  /// Work of one attempt: examined pairs of a move and an instruction that it might pass. Beyond
+  /// it, no move is tried further ahead.
   int64_t work = 4'000'000;
 };
 
