@@ -11,9 +11,9 @@
 
 namespace stow {
 
-/// Remembers which placements exceed a virtual device's budget, to skip those that need as much.
-/// Placements that differ only in which off-device memory (pinned host or disk) holds an array need
-/// the same bytes of a virtual device.
+/// Remembers placements that exceed a virtual device's budget, to skip placements that need as
+/// much. Placements that differ only in the off-device memory (pinned host or disk) of an array
+/// need the same bytes of a virtual device.
 class TooMuch {
  public:
   TooMuch(const TrainConfig& config, const Budgets& budgets) : config_(config), budgets_(budgets) {}
@@ -43,19 +43,19 @@ class TooMuch {
   std::map<Form, int64_t> forms_;
 };
 
-/// The first memory kind, from number `first` on, of which a plan needs more than the budget; none
-/// if there is none.
+/// Returns the first memory kind, from number `first` on, whose budget a plan with these peaks
+/// exceeds; none if all budgets suffice.
 std::optional<MemoryKind> first_over(const TrainConfig& config, const BytesByKind& peak_bytes,
                                      const Budgets& budgets, size_t first = 0);
-/// A text that names the budgets that a plan exceeds; empty if it fits.
+/// Returns a text that names the budgets that a plan exceeds; "" if it fits.
 std::string over_budgets(const TrainConfig& config, const JobPlan& plan, const Budgets& budgets);
-/// Bytes of the training state, scalars not counted, and of the frozen weights, in the memory where
-/// a placement has them. Every plan of the placement needs at least these.
+/// Returns the bytes of the training state, without scalars, and of the frozen weights, in the
+/// memory kinds of a placement. Every plan of the placement needs at least these.
 BytesByKind state_bytes(const Job& job, const Placement& p);
 /// True if the budgets of pinned host memory and disk have room for state_bytes().
 bool has_room_for_state(const Job& job, const Placement& p, const Budgets& budgets);
-/// The plan of the same placement with moves ahead, if anything moves and that plan fits; else
-/// `plan`.
+/// Returns the plan of the same placement with moves ahead, if anything moves and that plan fits;
+/// else `plan`.
 JobPlan with_moves_ahead(const Job& job, JobPlan plan, const Budgets& budgets);
 
 }  // namespace stow
