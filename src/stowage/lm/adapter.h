@@ -32,8 +32,8 @@ struct AdapterFiles {
   /// of the embedding or the head with the adapter, they must equal those of `base`; a null `base`
   /// skips the comparison.
   /// Errors: "PATH: KEY: reason" for damaged files; errors of PeftConfig::load and plan_targets;
-  /// tensors
-  ///         that are missing, unexpected, misshaped or not floats; a folder with pickles only.
+  ///         tensors that are missing, unexpected, misshaped or not floats; a folder with pickles
+  ///         only.
   static Result<AdapterFiles> open(const std::string& path, const HfConfig& config,
                                    const WeightSource* base);
   const nn::LoraConfig& lora() const { return plan.lora; }

@@ -127,16 +127,14 @@ class Adapters {
   /// Returns log-probabilities and losses, and adds each row's gradient to the sums of its slot. A
   /// row is one example, as is a pair of kDpo. Rows of slot 0 have losses and no gradients.
   /// Errors: "KEY: …" for an invalid batch; CapacityError before anything is changed; DiskError,
-  /// after
-  ///         which the gradient sums are undefined.
+  ///         after which the gradient sums are undefined.
   Result<PassOutput> forward_backward(const AdapterBatch& batch);
   /// Returns the same results and leaves the gradient sums unchanged.
   Result<PassOutput> forward(const AdapterBatch& batch);
   /// Applies AdamW with the mean of the slot's gradients, and zeroes their sums. No other slot
   /// changes.
   /// Errors: no adapter in the slot; options out of range; a row's loss, or the norm, is not
-  /// finite, after
-  ///         which the gradient sums are zero and the adapter is otherwise unchanged.
+  ///         finite, after which the gradient sums are zero and the adapter is otherwise unchanged.
   Result<AdapterStep> step(int slot, const AdamWOptions& options = {});
 
   /// Returns a copy of an adapter and its optimizer state. Errors: no adapter in the slot.

@@ -1,5 +1,4 @@
-// The compiled programs of lm::Adapters: a pass over a batch with its gradients, and a step of one
-// slot.
+// The compiled programs of lm::Adapters: a pass over a batch, and an optimizer step of one slot.
 // Not the slots themselves; adapters.h has those.
 #pragma once
 

@@ -118,8 +118,7 @@ using OnText = std::function<void(size_t prompt, const std::string& piece)>;
 /// model's end tokens, a stop text, or max_tokens. Except for the rounding of sums, a prompt's
 /// tokens do not depend on the other prompts of its batch.
 /// Errors: a prompt is empty, has ids outside of the vocabulary, or exceeds, with max_tokens, the
-/// model's
-///         positions; a stop text without a tokenizer; logits that are not finite.
+///         model's positions; a stop text without a tokenizer; logits that are not finite.
 Result<std::vector<Generated>> generate(const Model& model, const GeneratePrograms& programs,
                                         const std::vector<std::vector<int32_t>>& prompts,
                                         const GenerateOptions& options, const OnText& on_text = {});

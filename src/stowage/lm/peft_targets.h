@@ -38,8 +38,7 @@ struct PeftPlan {
 };
 /// Resolves a PEFT configuration against a model.
 /// Errors: "KEY: reason": invalid patterns, or patterns without a match; modules that cannot have
-/// an
-///         adapter; modules_to_save other than the embedding, the head and the last norm; layers
+///         an adapter; modules_to_save other than the embedding, the head and the last norm; layers
 ///         that the model does not have.
 Result<PeftPlan> plan_targets(const PeftConfig& peft, const HfConfig& config);
 

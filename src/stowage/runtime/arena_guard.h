@@ -1,6 +1,5 @@
-// Checks of checking builds on arena bytes that the running instruction must not touch.
-// Does nothing in a release build; not part of predicted or measured memory. Only sources of the
-// runtime include it: tests link a checked runtime with code compiled without checks.
+// Checks of arena bytes that the running instruction must not touch, in checking builds only.
+// Not for files outside of the runtime, which tests compile without checks.
 #pragma once
 
 #include <cstddef>

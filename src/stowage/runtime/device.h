@@ -1,6 +1,5 @@
-// Device: one heap of fixed capacity for each memory kind, which counts its bytes in use. Buffers
-// are released by RAII. Not an allocator for temporaries; a program maps one arena that the plan
-// laid out.
+// Device: one heap of fixed capacity for each memory kind, which counts its bytes in use.
+// Not an allocator for temporaries; a program maps one arena that the plan laid out.
 #pragma once
 
 #include <array>

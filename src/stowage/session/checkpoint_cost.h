@@ -1,5 +1,4 @@
-// checkpoint_cost: notes that recomputation raises the peak, as a checkpoint around a whole program
-// does.
+// checkpoint_cost: a note that recomputation raises the peak of a program.
 // Not a choice of residuals; passes/residuals.h realizes the policies.
 #pragma once
 

@@ -1,5 +1,4 @@
-// Dump: writes a program's form after each compilation step, and the inputs of its first run, to
-// files.
+// Dump: writes a program's form after each compilation step, and its first inputs, to files.
 // Not a log; it writes nothing unless a folder is given.
 #pragma once
 

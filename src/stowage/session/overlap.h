@@ -1,5 +1,4 @@
-// The choice of moves and collectives that run ahead, in parallel with compute, within the
-// capacities.
+// The choice of moves and collectives that run ahead, parallel to compute, within capacities.
 // Not the transformation of the schedule; passes/transfers.h has that.
 #pragma once
 

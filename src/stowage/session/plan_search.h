@@ -1,5 +1,4 @@
-// The plan search: chooses where updates run, tile sizes, resident values, the order and moves
-// ahead.
+// The plan search: chooses the place of updates, tiles, resident values, order and moves ahead.
 // Not the passes themselves, nor those that every plan goes through (fixed_passes.h).
 #pragma once
 

@@ -1,5 +1,4 @@
-// Simulated step times by which a plan search compares schedules, on the known device or on
-// several.
+// Simulated step times by which a plan search compares schedules, on one device or several.
 // Not the simulation; runtime/null/simulate.h has it.
 #pragma once
 

@@ -11,10 +11,10 @@
 
 namespace stow::text {
 
-/// A compiled expression. Thread-safe. Grammar: literals, `.`, classes without nested classes, \r
-/// \n \t \f \v \s \S \d \D, \p{…} \P{…} of
-///          general categories, escaped punctuation, `|`, groups ( ), (?: ), (?i: ), lookaround,
-///          quantifiers * + ? {m,n} with an optional ? or (not after braces) +.
+/// A compiled expression. Thread-safe.
+/// Grammar: literals, `.`, classes without nested classes, \r \n \t \f \v \s \S \d \D, \p{…} \P{…}
+///          of general categories, escaped punctuation, `|`, groups ( ), (?: ), (?i: ),
+///          lookaround, quantifiers * + ? {m,n} with an optional ? or (not after braces) +.
 /// Unicode: categories are those of Unicode 16, as in Oniguruma; \s is White_Space.
 class Regex {
  public:

@@ -1,5 +1,4 @@
-// Placement: the checkpoint policy of a run and the memory kinds of its state, and those worth a
-// try.
+// Placement: the checkpoint policy and the memory kinds of a run, and the placements to try.
 // Not their plans; job.h has those.
 #pragma once
 

@@ -1,5 +1,4 @@
-// Positions: the devices of this process that train together, which run each program at the same
-// time.
+// Positions: the devices of this process that train together and run each program together.
 // Not the devices of other processes; communicators reach those.
 #pragma once
 

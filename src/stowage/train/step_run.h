@@ -33,10 +33,9 @@ class StepRun {
   /// Traces and compiles the step under the configured policy, or under the first that fits, then
   /// reads or makes weights and tokens.
   /// Errors: a configuration with memory other than the device's, which StepRun does not use; a
-  /// file that
-  ///         is missing, malformed or has other tensors or types than the model, with its path and the
-  ///         tensor's name; a weight that is not finite, with its place in the tensor; a token outside
-  ///         of the vocabulary; CapacityError if no policy fits the budget.
+  ///         file that is missing, malformed or has other tensors or types than the model, with its
+  ///         path and the tensor's name; a weight that is not finite, with its place in the tensor;
+  ///         a token outside of the vocabulary; CapacityError if no policy fits the budget.
   static Result<StepRun> make(const StepRunOptions& options);
 
   /// Runs one step and returns its loss. `observer`: null, or told of every kernel.

@@ -1,5 +1,4 @@
-// Exchange: the one operation that a transport implements, and from which all collectives are
-// built.
+// Exchange: the one operation that a transport implements; all collectives are built from it.
 // Not for users of collectives; those call the Communicator.
 #pragma once
 

@@ -1,5 +1,4 @@
-// run_together: runs one function for every device of this process, each on the device's own
-// thread.
+// run_together: runs a function for every device of this process, on the device's own thread.
 // Not the connection to other processes; communicators have that.
 #pragma once
 

@@ -1,5 +1,4 @@
-// BoundKernel: a kernel of a schedule made ready for the CPU: strides, specs, compiled row
-// programs.
+// BoundKernel: a kernel of a schedule made ready for the CPU: strides, specs, row programs.
 // Not its memory; each run takes addresses. One thread at a time runs it.
 #pragma once
 

@@ -1,6 +1,5 @@
 // The meaning of a row program, step by step over whole arrays of values: the tests' oracle.
-// Not for use at run time; slow and obvious on purpose. Of the kernels it shares only the vector
-// functions of simd_math.h, which have a test of their own.
+// Not for run time. Of the kernels it shares only simd_math.h, which has a test of its own.
 #pragma once
 
 #include <cstddef>
