@@ -235,7 +235,7 @@ std::vector<Array> run_over_mesh(JitEntry& entry, std::span<const Array> argumen
   if (!entry.mesh_arguments) entry.mesh_arguments = std::make_shared<MeshArguments>();
   const std::vector<Array> placed =
       entry.mesh_arguments->placed(*entry.mesh, {.arrays = arguments,
-                                                .lies = entry.input_shardings,
+                                                .shardings = entry.input_shardings,
                                                 .names = entry.input_names,
                                                 .donated = entry.options.donated,
                                                 .first_captured = entry.n_leaves});

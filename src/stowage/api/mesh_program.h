@@ -60,7 +60,7 @@ void note_mesh(const NamedSharding& sharding);
 runtime::TargetPtr target_of(const sharding::Mesh& mesh);
 
 /// Puts the arguments of a program over its mesh. An argument that is not in shards is put as
-/// Inputs::lies says, by default on every device. If the mesh spans processes, one collective
+/// Inputs::shardings says, by default on every device. If the mesh spans processes, one collective
 /// checks that they all have equal values of these arguments. Caches the copy of an argument that
 /// the previous call had too, and of a captured array from the first call on, while the array
 /// lives. Arguments that are new in each call are not cached.
@@ -69,7 +69,7 @@ class MeshArguments {
   /// The arguments of a call, by input. Inputs beyond the end of a list have the list's default.
   struct Inputs {
     std::span<const Array> arrays;
-    std::span<const std::shared_ptr<const Sharding>> lies;  ///< Null: replicated.
+    std::span<const std::shared_ptr<const Sharding>> shardings;  ///< Null: replicated.
     std::span<const std::string> names = {};  ///< For errors.
     std::vector<bool> donated = {};           ///< True: the program overwrites the copy.
     size_t first_captured = SIZE_MAX;         ///< Number of the first captured array.

@@ -97,10 +97,10 @@ Budgets budgets_of_programs(const TrainConfig& config, Budgets budgets);
 /// trace; the state in other memory kinds does. Thread-safe.
 class Job {
  public:
-  /// `lies`: shardings of leaves of state() and frozen() that differ from the configuration's.
+  /// `overrides`: shardings of leaves of state() and frozen() that differ from the configuration's.
   /// Errors: TraceError if the model cannot be built.
   Job(const TrainConfig& config, TargetPtr target, ModelFactory factory = decoder_model,
-      const LeafShardings& lies = {});
+      const LeafShardings& overrides = {});
   /// A job for the CPU with `threads` threads. `device`: the device that plans are made for.
   explicit Job(const TrainConfig& config, int threads, ModelFactory factory = decoder_model,
                DeviceDescriptionPtr device = nullptr);
