@@ -83,7 +83,7 @@ std::string check_kind(const RandomProgram& program, MemoryKind limited) {
       fastest_at = capacity;
       continue;
     }
-    const double time = time_beside(p->schedule(), fastest->schedule());
+    const double time = relative_step_time(p->schedule(), fastest->schedule());
     if (time > kAsFast)
       return fmt::format("is slower by {:.3f} with a capacity of {} than with {}", time - 1,
                          capacity, fastest_at);

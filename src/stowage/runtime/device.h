@@ -180,6 +180,6 @@ using DevicePtr = std::shared_ptr<Device>;  ///< Each buffer holds one.
 
 /// Returns the name of `device` for a message that names `other` too: "virtual", or "virtual:3"
 /// with its number() if both devices have the same name.
-std::string name_beside(const Device& device, const Device& other);
+std::string distinguishing_name(const Device& device, const Device& other);
 
 }  // namespace stow

@@ -27,7 +27,7 @@ bool hides_well(const Schedule& schedule, const DeviceDescriptionPtr& device = n
 
 /// Returns the step time of `schedule` divided by that of `other`, the mean over
 /// devices_for(other, nullptr).
-double time_beside(const Schedule& schedule, const Schedule& other);
+double relative_step_time(const Schedule& schedule, const Schedule& other);
 
 /// Step times of schedules of the same program, comparable with each other: all are simulated on
 /// the devices_for() one reference schedule and divided by the reference's bound_s.
