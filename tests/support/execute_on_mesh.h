@@ -30,6 +30,6 @@ struct MeshExecution {
 MeshExecution execute_on_mesh(const Graph& graph, const CompileOptions& options,
                               const std::vector<Bytes>& inputs, int threads,
                               bool through_windows = false,
-                              StreamTiming timing = StreamTiming::kBeside);
+                              StreamTiming timing = StreamTiming::kConcurrent);
 
 }  // namespace stow::testing

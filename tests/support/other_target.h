@@ -35,14 +35,14 @@ class OtherTarget final : public Target {
   /// The number of kernels that have run.
   int64_t n_kernels() const { return n_kernels_; }
   /// The number of kernels that ran on another thread than the one that bound them.
-  int64_t n_beside() const { return n_beside_; }
+  int64_t n_on_other_threads() const { return n_on_other_threads_; }
   /// Kernels throw std::runtime_error("lost") from now on.
   void lose_kernels() { loses_kernels_ = true; }
 
  private:
   class Guarded;
   TargetPtr cpu_;
-  mutable std::atomic<int64_t> n_kernels_ = 0, n_beside_ = 0;
+  mutable std::atomic<int64_t> n_kernels_ = 0, n_on_other_threads_ = 0;
   std::atomic<bool> loses_kernels_ = false;
 };
 

@@ -16,11 +16,11 @@
 
 namespace stow {
 
-/// When a stream runs its work. All but kBeside are for tests: results do not depend on the timing.
+/// When a stream runs its work. All but kConcurrent are for tests; results do not depend on it.
 enum class StreamTiming : uint8_t {
-  kBeside,   ///< On the stream's thread, as soon as possible.
-  kAtStart,  ///< On the calling thread, before start() returns.
-  kAtWait    ///< On the thread that waits for it or for later work.
+  kConcurrent,  ///< On the stream's thread, as soon as possible.
+  kAtStart,     ///< On the calling thread, before start() returns.
+  kAtWait       ///< On the thread that waits for it or for later work.
 };
 
 namespace runtime {
@@ -47,7 +47,7 @@ class Stream {
   void serve();
   void run_one(std::unique_lock<std::mutex>& lock);
 
-  StreamTiming timing_ = StreamTiming::kBeside;
+  StreamTiming timing_ = StreamTiming::kConcurrent;
   std::mutex mutex_;
   std::condition_variable given_, done_;
   std::deque<std::function<void()>> queue_;
@@ -60,7 +60,7 @@ class Stream {
 /// The streams of one device.
 class Streams {
  public:
-  Streams() { set_timing(StreamTiming::kBeside); }
+  Streams() { set_timing(StreamTiming::kConcurrent); }
   Stream& stream(StreamKind kind) { return streams_[static_cast<size_t>(kind)]; }
   void drain() {  ///< Drains all streams.
     for (Stream& stream : streams_) stream.drain();
