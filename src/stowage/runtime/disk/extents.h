@@ -12,12 +12,12 @@ namespace stow {
 /// Ranges begin and end on blocks (kDiskBlockBytes).
 class DiskExtents {
  public:
-  /// Takes the lowest free range of at least `bytes` > 0 and returns its offset. If no free range
-  /// is large enough, the range ends beyond the current end().
-  int64_t take(int64_t bytes);
-  /// Frees the range that take(bytes) returned as `offset`.
-  void give(int64_t offset, int64_t bytes);
-  /// Returns the end of the last taken range.
+  /// Allocates the lowest free range of at least `bytes` > 0 and returns its offset. If no free
+  /// range is large enough, the range ends beyond the current end().
+  int64_t allocate(int64_t bytes);
+  /// Frees the range that allocate(bytes) returned as `offset`.
+  void release(int64_t offset, int64_t bytes);
+  /// Returns the end of the last allocated range.
   int64_t end() const { return end_; }
 
  private:
