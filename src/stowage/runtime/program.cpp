@@ -276,13 +276,13 @@ void Program::set_to_begin(const Step& step, Frame& frame) const {
   if (step.loop.valid()) frame.iterations[step.loop.index()] = 0;
   std::byte** const at = frame.addresses.data() + step.first_address;
   for (size_t k = 0; k < step.operands.size(); ++k) at[k] = locate(step.operands[k], frame).memory;
-  for (const TurningOperand& turning : step.turning) {
-    int64_t& iteration = frame.iterations[turning.loop.index()];
+  for (const RotatingOperand& rotating : step.rotating) {
+    int64_t& iteration = frame.iterations[rotating.loop.index()];
     const int64_t before = iteration;  // the loop may be one around
-    for (size_t i = 1; i < turning.period; ++i) {
+    for (size_t i = 1; i < rotating.period; ++i) {
       iteration = static_cast<int64_t>(i);
-      frame.addresses[turning.first_other + i - 1] =
-          locate(step.operands[turning.operand], frame).memory;
+      frame.addresses[rotating.first_other + i - 1] =
+          locate(step.operands[rotating.operand], frame).memory;
     }
     iteration = before;
   }

@@ -58,7 +58,7 @@ class Program {
     std::vector<int64_t> deltas;
   };
   // An operand whose slots have offsets of their own, and that uses `period` slots in turn.
-  struct TurningOperand {
+  struct RotatingOperand {
     size_t operand;  // index in Step::operands
     LoopId loop;
     size_t period;
@@ -82,7 +82,7 @@ class Program {
     // Index in Frame::addresses of the first operand's address. Moves have no addresses there.
     size_t first_address = 0;
     std::vector<MovingOperand> moving;
-    std::vector<TurningOperand> turning;
+    std::vector<RotatingOperand> rotating;
     Guard guard;
     MovePhase phase = MovePhase::kWhole;
     StreamKind stream = StreamKind::kCompute;  // stream of a start, a done or a collective
@@ -105,7 +105,7 @@ class Program {
   // True if each slot or iteration of the buffer has an offset of its own.
   static bool has_places(const Buffer& buffer);
   MovingOperand moving_operand(const Step& step, size_t operand, LoopId innermost) const;
-  void find_turning(Step& step);
+  void find_rotating(Step& step);
   // Returns the loop as the target runs it by itself; null if the program must run it step by step.
   std::unique_ptr<BoundLoop> bind_whole(const Step& loop) const;
   // Clears Step::whole of all nested steps.

@@ -45,7 +45,7 @@ struct MovingAddress {
 /// An address that takes `period` values in turn. In iteration i of the loop it is the address at
 /// index `address` if i mod `period` is 0, else the one at index `first_other` + i mod `period` -
 /// 1. The indices are those of the addresses of BoundLoop::run().
-struct TurningAddress {
+struct RotatingAddress {
   size_t address = 0, first_other = 0, period = 1;
 };
 
@@ -72,9 +72,9 @@ struct LoopSteps {
   std::vector<LoopStep> condition;  ///< Open loops only: runs before the predicate is read.
   size_t predicate = 0;             ///< Index of the predicate's address; the predicate is a bool.
   /// Addresses that change with this loop's iteration, including those of nested loops. Empty for
-  /// an open loop, as is `turning`.
+  /// an open loop, as is `rotating`.
   std::vector<MovingAddress> moving;
-  std::vector<TurningAddress> turning;  ///< Addresses that this loop's iterations use in turn.
+  std::vector<RotatingAddress> rotating;  ///< Addresses that this loop's iterations use in turn.
 };
 
 /// A loop whose iterations a target runs by itself. At most one thread at a time runs the loop or
