@@ -15,7 +15,7 @@ namespace stow::comm {
 inline constexpr int64_t kHalfWindowBytes = int64_t{1} << 20;
 
 /// A received chunk of a piece: `bytes` bytes from offset `at` of `where`.
-struct Arrived {
+struct ReceivedChunk {
   Strided where;
   int64_t at = 0;
   int64_t bytes = 0;
@@ -37,15 +37,15 @@ struct Exchange {
   std::vector<int32_t> readers;  ///< Members that get a piece from the caller; not itself.
   std::vector<int32_t> writers;  ///< Members whose pieces the caller gets; not itself.
   /// Returns the piece for a reader. Under same_for_all it may be called for one reader only.
-  std::function<Strided(int32_t reader)> give;
+  std::function<Strided(int32_t reader)> piece_for;
   /// Returns the size of the piece that comes from a writer.
-  std::function<int64_t(int32_t writer)> take_bytes;
-  /// Consumes a chunk from a writer, bytes [from, from + bytes) of the piece. Null if take_all is
+  std::function<int64_t(int32_t writer)> bytes_from;
+  /// Consumes a chunk from a writer, bytes [from, from + bytes) of the piece. Null if consume_all is
   /// set.
-  std::function<void(int32_t writer, int64_t from, const Arrived&)> take;
+  std::function<void(int32_t writer, int64_t from, const ReceivedChunk&)> consume;
   /// Consumes the same chunk of all writers at once; the span has the order of `writers`. Null if
-  /// take is set.
-  std::function<void(int64_t from, std::span<const Arrived>)> take_all;
+  /// consume is set.
+  std::function<void(int64_t from, std::span<const ReceivedChunk>)> consume_all;
 
   /// Returns a digest of the fields that must be equal at all members.
   uint64_t signature() const;
@@ -80,7 +80,7 @@ std::vector<int32_t> others(const Group& group);
 
 /// Returns the error message for a chunk from the rank `writer` that belongs to another exchange
 /// than the caller's.
-std::string differing(const Communicator& caller, const Exchange& exchange, int32_t writer,
-                      const std::string& other_name, const std::string& other_detail);
+std::string mismatch_message(const Communicator& caller, const Exchange& exchange, int32_t writer,
+                             const std::string& other_name, const std::string& other_detail);
 
 }  // namespace stow::comm
