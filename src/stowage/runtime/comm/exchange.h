@@ -40,8 +40,8 @@ struct Exchange {
   std::function<Strided(int32_t reader)> piece_for;
   /// Returns the size of the piece that comes from a writer.
   std::function<int64_t(int32_t writer)> bytes_from;
-  /// Consumes a chunk from a writer, bytes [from, from + bytes) of the piece. Null if consume_all is
-  /// set.
+  /// Consumes a chunk from a writer, bytes [from, from + bytes) of the piece. Null if consume_all
+  /// is set.
   std::function<void(int32_t writer, int64_t from, const ReceivedChunk&)> consume;
   /// Consumes the same chunk of all writers at once; the span has the order of `writers`. Null if
   /// consume is set.
