@@ -153,7 +153,7 @@ Result<void> Loader::read_toml(const std::string& path) {
 // A key that was set and does nothing is a mistake of whoever set it.
 Result<void> Loader::check_scopes() const {
   for (const ConfigKey& key : config_keys()) {
-    if (!places_.contains(key.name) || key.is_of_model(config_)) continue;
+    if (!places_.contains(key.name) || key.is_in_scope(config_)) continue;
     if (key.name == "train.sample" && config_.train.sample == 0) continue;  // as it is
     if (key.scope == KeyScope::kSizes)
       return fail("{} has no effect with {}", with_place(key.name), with_place("model.path"));
@@ -174,7 +174,7 @@ Result<void> Loader::check_scopes() const {
 
 Result<void> Loader::check_optimizer() const {
   for (const ConfigKey& key : config_keys())
-    if (places_.contains(key.name) && key.is_of_model(config_) && !key.serves(config_)) {
+    if (places_.contains(key.name) && key.is_in_scope(config_) && !key.has_effect(config_)) {
       if (key.optimizers.empty())
         return fail("{} has no effect with {}", with_place(key.name),
                     with_place("optimizer.schedule"));
@@ -203,9 +203,9 @@ Result<void> Loader::check_model() const {
 
 Result<void> Loader::check_loss() const {
   const TrainConfig::Train& t = config_.train;
-  if (t.loss_chunk > config_.tokens_a_step())
+  if (t.loss_chunk > config_.microbatch_tokens_per_device())
     return fail("{} has no effect: a step has {} tokens", with_place("train.loss_chunk"),
-                config_.tokens_a_step());
+                config_.microbatch_tokens_per_device());
   if (config_.model.is_from_files()) return {};
   if (t.vocab_block > config_.model.vocab)
     return fail("{} has no effect with {}", with_place("train.vocab_block"),
@@ -262,7 +262,7 @@ Result<void> Loader::check_places() const {
       return fail("{} has no effect: {}", with_place(key), with_place("model.layers"));
     if (!config_.has_chunks())
       return fail("{} has no effect: a chunk has {} tokens, and a step {}", with_place(key),
-                  kProductBlock, config_.tokens_a_step());
+                  kProductBlock, config_.microbatch_tokens_per_device());
   }
   if (m.activations != "auto" && m.policy != "auto" && !moves)
     return fail("{} has no effect with {}{}", with_place("memory.activations"),
@@ -391,7 +391,7 @@ Result<TrainConfig> load_train_config(const ConfigSources& sources) {
 ConfigText config_text(const TrainConfig& config) {
   ConfigText text;
   for (const ConfigKey& key : config_keys())
-    if (std::string value = key_text(key, config); !value.empty() && key.serves(config))
+    if (std::string value = key_text(key, config); !value.empty() && key.has_effect(config))
       text.emplace_back(key.name, std::move(value));
   return text;
 }
@@ -399,7 +399,7 @@ ConfigText config_text(const TrainConfig& config) {
 ConfigText config_to_resume(const TrainConfig& config) {
   ConfigText text;
   for (const ConfigKey& key : config_keys())
-    if (key.resumes && key.serves(config)) text.emplace_back(key.name, key_text(key, config));
+    if (key.resumes && key.has_effect(config)) text.emplace_back(key.name, key_text(key, config));
   return text;
 }
 
@@ -407,7 +407,7 @@ std::string config_toml(const TrainConfig& config) {
   std::string text, section;
   for (const ConfigKey& key : config_keys()) {
     const std::string value = toml_value(key, config);
-    if (value.empty() || !key.serves(config)) continue;
+    if (value.empty() || !key.has_effect(config)) continue;
     const size_t dot = key.name.find('.');
     if (key.name.substr(0, dot) != section) {
       section = key.name.substr(0, dot);

@@ -136,9 +136,11 @@ struct TrainConfig {
   int64_t eval_seq() const { return eval.seq > 0 ? eval.seq : data.seq; }
   bool is_virtual() const { return runtime.platform == "virtual"; }
   /// Tokens of a device's share of a microbatch.
-  int64_t tokens_a_step() const { return data.batch / mesh.batch_parts() * data.seq; }
+  int64_t microbatch_tokens_per_device() const {
+    return data.batch / mesh.batch_parts() * data.seq;
+  }
   /// True if a device's share of a microbatch has more than one chunk of kProductBlock tokens.
-  bool has_chunks() const { return tokens_a_step() > kProductBlock; }
+  bool has_chunks() const { return microbatch_tokens_per_device() > kProductBlock; }
   /// True if train.loss_chunk or train.vocab_block is set.
   bool has_loss_in_parts() const { return train.loss_chunk > 0 || train.vocab_block > 0; }
 };

@@ -58,9 +58,9 @@ struct ConfigKey {
   KeyScope scope = KeyScope::kAll;
 
   /// True if the key has an effect with the configuration's model, optimizer and schedule.
-  bool serves(const TrainConfig& config) const;
+  bool has_effect(const TrainConfig& config) const;
   /// True if the configuration's model is in `scope`.
-  bool is_of_model(const TrainConfig& config) const;
+  bool is_in_scope(const TrainConfig& config) const;
 };
 
 std::span<const ConfigKey> config_keys();

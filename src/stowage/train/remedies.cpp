@@ -31,7 +31,7 @@ int64_t power_of_two_up_to(int64_t most) {
 // the batch is not worth chunks.
 int64_t sensible_loss_chunk(const TrainConfig& config, const ModelSizes& sizes) {
   if (sizes.vocab == 0) return 0;
-  const int64_t tokens = config.tokens_a_step();
+  const int64_t tokens = config.microbatch_tokens_per_device();
   const int64_t most = std::min(tokens / kFewestChunks,
                                 tokens * sizes.width / sizes.vocab);
   return power_of_two_up_to(most);
