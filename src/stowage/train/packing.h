@@ -24,7 +24,7 @@ struct RowLayout {
 };
 
 /// Returns rows of one item each, items 0 to n_items - 1.
-RowLayout one_item_a_row(int64_t n_items);
+RowLayout one_item_per_row(int64_t n_items);
 /// Fills rows in the order of the items: an item that does not fit begins the next row. Sizes must
 /// be from 1 to `capacity`.
 RowLayout pack_in_order(std::span<const int32_t> sizes, int64_t capacity);
