@@ -167,7 +167,7 @@ class Adapters {
     bool used = false;
     nn::LoraConfig config;
     int64_t examples = 0, steps = 0;
-    bool is_spoiled = false;  // true after a row whose loss was not finite: step() refuses
+    bool has_nonfinite_loss = false;  // true after a row whose loss was not finite: step() refuses
   };
   // A leaf of LoraSlots: one array for all adapters.
   struct Leaf {
@@ -188,7 +188,7 @@ class Adapters {
   std::vector<float> read_part(Group group, size_t leaf, int slot) const;
   void write_part(Group group, size_t leaf, int slot, const std::vector<float>& values);
   const ExecutablePtr& pass(const PassShape& shape);
-  bool has_moments_apart() const { return options_.moments != MemoryKind::kDevice; }
+  bool has_moments_off_device() const { return options_.moments != MemoryKind::kDevice; }
   const ExecutablePtr& step_program();
   // Frees the arena of the program that ran before, if it is another. Must precede the allocation
   // of arguments.

@@ -61,10 +61,10 @@ STOW_TREE(SlotsState, weights, sums, mu, nu);
 /// and writes no bytes of other slots. If the norm is not finite, weights and moments do not
 /// change; a weight whose new value is not finite keeps the old value. Its arguments: SlotsState,
 /// the slot minus 1 as i32 [], the numbers f32 [kNumStepNumbers]. Its results: SlotsState, and the
-/// norm of the mean gradient f32 []. `moments_apart`: true: the state's moments are those of the
-/// one slot.
+/// norm of the mean gradient f32 []. `has_single_slot_moments`: true: the state's moments are those
+/// of the one slot.
 /// Source:  Loshchilov and Hutter 2019 (arXiv 1711.05101), algorithm 2, with optax's eps.
 ExecutablePtr compile_step(const nn::DecoderConfig& config, const nn::LoraSlotsConfig& slots,
-                           int threads, bool moments_apart);
+                           int threads, bool has_single_slot_moments);
 
 }  // namespace stow::lm
