@@ -42,7 +42,7 @@ struct SweepPoint {
   SweepMesh mesh;
   int64_t batch = 1;     ///< `data.batch`: sequences of a microbatch, over all devices.
   std::string policy;    ///< `memory.policy`.
-  int64_t of_batch = 0;  ///< In largest_batch(): the batch with which the search began.
+  int64_t search_batch = 0;  ///< In largest_batch(): the batch with which the search began.
 };
 
 /// The plan of a point. Sizes are those of one device.
