@@ -207,11 +207,11 @@ void Disk::transfer(bool write, const DiskWindow& window, std::span<std::byte> b
   int64_t begin = window.offset, end = window.offset + window.width;
   for (const DiskAxis& axis : window.axes)
     (axis.disk_bytes < 0 ? begin : end) += (axis.extent - 1) * axis.disk_bytes;
-  forget(write, begin, end);
+  drop_from_cache(write, begin, end);
 }
 
 // Keeps the page cache from filling up with what it would only hold for nobody.
-void Disk::forget(bool wrote, int64_t begin, int64_t end) const {
+void Disk::drop_from_cache(bool wrote, int64_t begin, int64_t end) const {
   if (wrote)
     (void)::sync_file_range(
         file_, begin, end - begin,

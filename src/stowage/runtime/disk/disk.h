@@ -117,7 +117,7 @@ class Disk {
   bool bypass_cache();  // switches to direct access; false if the file system has none
   void transfer(bool write, const DiskWindow& window, std::span<std::byte> bounce);
   // Drops a range from the page cache, after writing it back if `wrote`.
-  void forget(bool wrote, int64_t begin, int64_t end) const;
+  void drop_from_cache(bool wrote, int64_t begin, int64_t end) const;
 
   std::string folder_;
   DiskEngine engine_ = DiskEngine::kUring;
