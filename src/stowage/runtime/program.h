@@ -93,7 +93,7 @@ class Program {
     int64_t trip_count = 0;
     bool is_bool_index = false;
     // The loop as the target runs it by itself; null if the program runs it step by step.
-    std::unique_ptr<BoundLoop> whole;
+    std::unique_ptr<BoundLoop> target_loop;
     // Nested steps. A loop has its body, then its condition; a branch has its alternatives.
     std::vector<std::vector<Step>> parts;
   };
@@ -107,9 +107,9 @@ class Program {
   MovingOperand moving_operand(const Step& step, size_t operand, LoopId innermost) const;
   void find_rotating(Step& step);
   // Returns the loop as the target runs it by itself; null if the program must run it step by step.
-  std::unique_ptr<BoundLoop> bind_whole(const Step& loop) const;
-  // Clears Step::whole of all nested steps.
-  static void drop_whole(std::vector<Step>& steps);
+  std::unique_ptr<BoundLoop> bind_target_loop(const Step& loop) const;
+  // Clears Step::target_loop of all nested steps.
+  static void drop_target_loops(std::vector<Step>& steps);
   // These translate steps for Target::bind_loop(). They return false if the program must run a
   // step.
   bool describe_loop(const Step& loop, LoopSteps& to) const;
@@ -123,15 +123,15 @@ class Program {
   void start_move(const Step& step, const Place& from, const Place& to,
                   std::span<std::byte> bounce, Frame& frame) const;
   void finish_move(const Step& step, Frame& frame) const;
-  // Runs a loop through Step::whole and returns true; false if this run must go step by step.
-  bool run_whole(const Step& step, Frame& frame) const;
+  // Runs a loop through Step::target_loop and returns true; false if this run must go step by step.
+  bool run_target_loop(const Step& step, Frame& frame) const;
   // Sets Frame::addresses of the step and all nested steps to those of iteration 0.
   void set_to_begin(const Step& step, Frame& frame) const;
   Place locate(const Operand& operand, const Frame& frame) const;
   [[gnu::always_inline]] void run_kernel(const Step& step, Frame& frame, bool is_first,
                                          int64_t iteration) const;
   // Runs a collective, or submits a kernel to the compute stream. `at`: addresses of the operands.
-  void run_apart(const Step& step, Frame& frame, std::byte** at) const;
+  void run_on_stream(const Step& step, Frame& frame, std::byte** at) const;
   void run_collective(const Step& step, Frame& frame, std::byte** at) const;
   // Waits until all kernels submitted to the compute stream are done.
   void finish_kernels(Frame& frame) const;
@@ -140,8 +140,9 @@ class Program {
   void end_instant(const Step& step, Frame& frame, double begin_s) const;
   // Copies an index or a predicate, of at most 8 bytes, into `copy` and returns `copy`.
   const std::byte* read_on_host(const Operand& operand, Frame& frame, std::byte* copy) const;
-  // Unpoisons (`visible`) or poisons the operand's bytes in an arena. For checking builds.
-  void show(const Operand& operand, const Place& at, const Frame& frame, bool visible) const;
+  // Unpoisons (`accessible`) or poisons the operand's bytes in an arena. For checking builds.
+  void set_accessible(const Operand& operand, const Place& at, const Frame& frame,
+                      bool accessible) const;
   // Fills deaths_.
   void find_deaths();
 

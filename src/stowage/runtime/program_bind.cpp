@@ -183,17 +183,17 @@ bool Program::describe_loop(const Step& loop, LoopSteps& to) const {
 }
 
 // The host of a target with memory of its own does not read indices and predicates where they lie.
-std::unique_ptr<BoundLoop> Program::bind_whole(const Step& loop) const {
+std::unique_ptr<BoundLoop> Program::bind_target_loop(const Step& loop) const {
   LoopSteps steps;
   if (!reads_directly_ || loop.trip_count == 0 || !describe_loop(loop, steps)) return nullptr;
   return target_->bind_loop(steps);
 }
 
 // Loops within one that the target runs are never run by themselves.
-void Program::drop_whole(std::vector<Step>& steps) {
+void Program::drop_target_loops(std::vector<Step>& steps) {
   for (Step& step : steps) {
-    step.whole.reset();
-    for (std::vector<Step>& part : step.parts) drop_whole(part);
+    step.target_loop.reset();
+    for (std::vector<Step>& part : step.parts) drop_target_loops(part);
   }
 }
 
@@ -214,9 +214,9 @@ std::vector<Program::Step> Program::bind(const std::vector<Instruction>& body, L
         step.operands.push_back(bind_operand(loop->predicate));
         step.first_address = n_addresses_++;
       }
-      step.whole = bind_whole(step);
-      if (step.whole)
-        for (std::vector<Step>& part : step.parts) drop_whole(part);
+      step.target_loop = bind_target_loop(step);
+      if (step.target_loop)
+        for (std::vector<Step>& part : step.parts) drop_target_loops(part);
     } else {
       const Branch& branch = *instruction.branch();
       step.kind = StepKind::kBranch;
