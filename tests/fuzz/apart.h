@@ -29,7 +29,7 @@ inline bool forks() {
 }
 
 /// Runs `check` in a child process and returns its result, or the signal that ended the child.
-inline std::string check_apart(const std::function<std::string()>& check) {
+inline std::string check_in_child_process(const std::function<std::string()>& check) {
   int ends[2];
   if (pipe(ends) != 0) return "no pipe";
   const pid_t child = fork();

@@ -105,7 +105,8 @@ std::string check(const RandomProgram& program) {
   return "";
 }
 std::string judge(const RandomProgram& program) {
-  return testing::forks() ? testing::check_apart([&] { return check(program); }) : check(program);
+  return testing::forks() ? testing::check_in_child_process([&] { return check(program); })
+                          : check(program);
 }
 
 std::string report(const char* kind, uint64_t seed, RandomProgram program,

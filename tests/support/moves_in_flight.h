@@ -1,4 +1,4 @@
-// MovesUnderWay: the bytes that moves in flight read and write, between their start and their done.
+// MovesInFlight: the bytes that moves in flight read and write, between their start and their done.
 // Not a run; it assumes only that each stream runs its moves in order.
 #pragma once
 
@@ -16,7 +16,7 @@ namespace stow::testing {
 /// The number of a place and an offset in it.
 using PlacedByte = std::pair<size_t, int64_t>;
 
-class MovesUnderWay {
+class MovesInFlight {
  public:
   void start(StreamKind stream, int transfer, std::vector<PlacedByte> from,
              std::vector<PlacedByte> to) {
@@ -46,7 +46,7 @@ class MovesUnderWay {
   /// it.
   bool clashes(const PlacedByte& byte, bool write, StreamKind by) const {
     const auto& [place, offset] = byte;
-    if (place >= places_.size() || places_[place].n_under_way == 0) return false;
+    if (place >= places_.size() || places_[place].n_in_flight == 0) return false;
     const std::vector<Traffic>& bytes = places_[place].bytes;
     if (static_cast<size_t>(offset) >= bytes.size()) return false;
     const Traffic& here = bytes[static_cast<size_t>(offset)];
@@ -67,14 +67,14 @@ class MovesUnderWay {
     std::array<int16_t, kNumStreams> reads{}, writes{};
   };
   struct Place {
-    int64_t n_under_way = 0;
+    int64_t n_in_flight = 0;
     std::vector<Traffic> bytes;
   };
 
   Traffic& at(const PlacedByte& byte, int by) {
     const auto& [place, offset] = byte;
     if (place >= places_.size()) places_.resize(place + 1);
-    places_[place].n_under_way += by;
+    places_[place].n_in_flight += by;
     std::vector<Traffic>& bytes = places_[place].bytes;
     if (static_cast<size_t>(offset) >= bytes.size()) bytes.resize(static_cast<size_t>(offset) + 1);
     return bytes[static_cast<size_t>(offset)];
