@@ -27,7 +27,7 @@ std::string check_collectives(comm::Communicator& communicator, const CaseOption
 
 /// Checks that the transport reduces under ReduceOrder::kNative and the tree under kTree, by bf16
 /// sums whose bits differ between the two. Returns what is wrong, or "".
-std::string check_who_reduces(comm::Communicator& communicator);
+std::string check_reduce_order(comm::Communicator& communicator);
 
 /// Checks Communicator::compare() with fingerprints that differ at some ranks and items. Returns
 /// what is wrong, or "".
