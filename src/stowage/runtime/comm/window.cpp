@@ -96,9 +96,9 @@ void WindowCommunicator::post(int32_t reader, const Slot& slot, uint64_t number)
 // Writes chunk number `chunk` for readers of other processes into a half of the window.
 void WindowCommunicator::write_chunk(const Exchange& exchange, int64_t chunk,
                                      const std::vector<int32_t>& readers) {
-  std::vector<Chunk>& under_way = under_way_[static_cast<size_t>(half_)];
-  for (const Chunk& sent : under_way) wait(sent.reader, sent.number, true);
-  under_way.clear();
+  std::vector<Chunk>& in_flight = in_flight_[static_cast<size_t>(half_)];
+  for (const Chunk& sent : in_flight) wait(sent.reader, sent.number, true);
+  in_flight.clear();
   const int64_t chunk_bytes = exchange.chunk_bytes(), from = chunk * chunk_bytes;
   std::byte* place = region_->window(rank()) + half_ * kHalfWindowBytes;
   Slot slot = {exchange.signature(), own_.call.load(std::memory_order_relaxed), 0, {}};
@@ -114,7 +114,7 @@ void WindowCommunicator::write_chunk(const Exchange& exchange, int64_t chunk,
     const uint64_t number =
         region_->pair(rank(), reader).sent.load(std::memory_order_relaxed) + 1;
     post(reader, slot, number);
-    under_way.push_back({reader, number});
+    in_flight.push_back({reader, number});
   }
   half_ = 1 - half_;
 }

@@ -57,7 +57,7 @@ class WindowCommunicator : public Communicator {
   int half_ = 0;
   // By half of the window: the chunks in it. Their readers must have read them before it is
   // rewritten.
-  std::array<std::vector<Chunk>, 2> under_way_;
+  std::array<std::vector<Chunk>, 2> in_flight_;
 };
 
 }  // namespace stow::comm
