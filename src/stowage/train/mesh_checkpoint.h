@@ -22,13 +22,13 @@ namespace stow {
 /// own error or that of the first failed process, "process 2: …". An exception of `work` is
 /// rethrown on its process and is a failure on the others.
 /// Errors: CommunicationError.
-Result<void> work_together(Positions& positions, std::string_view label,
-                           const std::function<Result<void>()>& work);
+Result<void> run_on_all_processes(Positions& positions, std::string_view label,
+                                  const std::function<Result<void>()>& work);
 
 /// Returns, on all processes, the text that make() returns on process 0: at most 1 KiB.
-/// Errors: as work_together().
-Result<std::string> text_of_first(Positions& positions, std::string_view label,
-                                  const std::function<Result<std::string>()>& make);
+/// Errors: as run_on_all_processes().
+Result<std::string> text_of_process_0(Positions& positions, std::string_view label,
+                                      const std::function<Result<std::string>()>& make);
 
 /// Returns, on all processes, the newest checkpoint of a folder that process 0 sees.
 /// Errors: those of latest_checkpoint(); CommunicationError.
