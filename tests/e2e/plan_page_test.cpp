@@ -264,7 +264,7 @@ TEST_F(PlanPageTest, AColumnShowsTheFullestOfItsInstants) {
   };
   const std::vector<int64_t> live =
       live_bytes(schedule, compute_lifetimes(schedule), MemoryKind::kDevice);
-  const int64_t beside = bytes_beside_arena(schedule)[0];
+  const int64_t beside = bytes_outside_arena(schedule)[0];
   for (size_t t = 0; t < whole.instants.size(); ++t) EXPECT_EQ(sum_at(whole, t), live[t] + beside);
   const size_t n = whole.instants.size();
   for (size_t c = 0; c < 7; ++c) {

@@ -502,7 +502,7 @@ TEST_F(Refusal, OfAFolderOfCheckpointsComesBeforeTheRun) {
   EXPECT_TRUE(o.printed.empty()) << "nothing was planned";
 
   ASSERT_TRUE(ensure_directory(folder_ / "out").ok());
-  const Result<HeldDirectory> other = HeldDirectory::hold(folder_ / "out");
+  const Result<DirectoryLock> other = DirectoryLock::lock(folder_ / "out");
   ASSERT_TRUE(other.ok());
   const Outcome second = run(run_train, {});
   ASSERT_FALSE(second.status.ok());

@@ -149,7 +149,8 @@ std::string compare_aliases(const RandomProgram& program, const std::vector<int>
       continue;
     const auto hands_on_old = [&](size_t o) {
       return o != static_cast<size_t>(k) &&
-             handed_through(body, body.outputs()[o]) == body.inputs()[static_cast<size_t>(p.n_consts + k)];
+             skip_passthrough(body, body.outputs()[o]) ==
+                 body.inputs()[static_cast<size_t>(p.n_consts + k)];
     };
     bool is_copied = false;
     for (size_t o = 0; o < body.outputs().size(); ++o) is_copied = is_copied || hands_on_old(o);

@@ -132,13 +132,13 @@ class Checker {
     const auto beside = [&](size_t b, int64_t offset) {
       return At{lives_.owner.size() + b, offset, false};
     };
-    if (buffer.role == BufferRole::kInput || buffer.separate) return beside(b, offset);
+    if (buffer.role == BufferRole::kInput || buffer.outside_arena) return beside(b, offset);
     const int64_t slot = buffer.slot_bytes > 0 ? offset / buffer.slot_bytes : 0;
     if (slot == 0 && buffer.first_slot.valid() && buffer.slot_bytes > 0)
       return locate(schedule_.buffers[buffer.first_slot.index()], buffer.first_slot.index(), offset);
-    const int64_t place = buffer.place(iterations_, buffer.apart ? slot : 0);
+    const int64_t place = buffer.place(iterations_, buffer.independent_slots ? slot : 0);
     return At{lives_.first[b] + static_cast<size_t>(place),
-              buffer.apart ? offset - slot * buffer.slot_bytes : offset};
+              buffer.independent_slots ? offset - slot * buffer.slot_bytes : offset};
   }
 
   // visit(place) for each element of a window, by its first byte: elements are of one piece.

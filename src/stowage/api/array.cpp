@@ -16,7 +16,7 @@ std::shared_ptr<ArrayImpl> new_impl(ArrayImpl::State state, const ArrayType& typ
   auto impl = std::make_shared<ArrayImpl>();
   impl->state = state;
   impl->type = type;
-  impl->made = current_provenance();
+  impl->provenance = current_provenance();
   return impl;
 }
 

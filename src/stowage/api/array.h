@@ -1,5 +1,5 @@
-// Array: the one type of values: concrete (bytes on a device), traced (a value of a graph under
-// construction) or abstract (a type alone). Not the functions over arrays; see math.h and the rest.
+// Array: a value that is concrete (has data), traced (belongs to a graph) or abstract (only a type).
+// Not the functions over arrays; see math.h, shaping.h, reduce.h and others.
 #pragma once
 
 #include <array>
@@ -41,7 +41,7 @@ constexpr DType dtype_of() {
     return sizeof(T) == 1 ? DType::kU8 : sizeof(T) == 4 ? DType::kU32 : DType::kU64;
 }
 
-/// A C++ scalar as an operand. Its dtype is weak: the scalar takes the dtype of the array beside it
+/// A C++ scalar as an operand. Its dtype is weak: the scalar takes the dtype of the array operand
 /// (x * 2.0 keeps bf16). Without an array, a float is f32 and an integer i32, or i64 if it does not
 /// fit.
 struct ScalarValue {
@@ -245,7 +245,7 @@ class Operand {
 /// thread, by default Device::cpu().
 std::shared_ptr<Device> default_device();
 
-/// While it lives, `device` is this thread's default device.
+/// Sets this thread's default device during its lifetime.
 class DefaultDevice {
  public:
   explicit DefaultDevice(std::shared_ptr<Device> device);  ///< Takes effect at once.
@@ -257,8 +257,8 @@ class DefaultDevice {
   std::shared_ptr<Device> before_;
 };
 
-/// While it lives, operations recorded by this thread carry `name` in their source path; scopes
-/// nest as "mlp/up".
+/// During its lifetime, operations that this thread records have `name` in their source path;
+/// scopes nest as "mlp/up".
 class Scope {
  public:
   explicit Scope(std::string_view name);  ///< Enters it.

@@ -11,7 +11,7 @@ struct AssociativeScanOptions {
   int axis = 0;
 };
 
-// For the template below; each works on all leaves.
+// Helpers of associative_scan. Each works on every leaf.
 /// Every second element along the axis, from `first` on, up to but not including `stop`.
 std::vector<Array> scan_every_second(const std::vector<Array>& leaves, int axis, int64_t first,
                                      int64_t stop);
@@ -24,8 +24,10 @@ std::vector<Array> scan_after_first(const std::vector<Array>& leaves,
 /// even[0], odd[0], even[1], ...: `even` is as long as `odd` or longer by one.
 std::vector<Array> scan_interleave(const std::vector<Array>& even, const std::vector<Array>& odd,
                                    int axis);
+/// The elements along the axis in reverse order.
 std::vector<Array> scan_flip(const std::vector<Array>& leaves, int axis);
-/// The common extent. Errors: TraceError "[associative_scan] ..." where leaves differ or have none.
+/// The common extent of the leaves. Errors: TraceError "[associative_scan] ..." where leaves differ
+/// or have none.
 int64_t scan_length(const std::vector<Array>& leaves, int axis, SourceLocation at);
 
 /// result[i] = fn(... fn(fn(x[0], x[1]), x[2]) ..., x[i]) for an associative `fn`, which is given

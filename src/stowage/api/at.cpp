@@ -21,7 +21,7 @@ std::optional<OpKind> elementwise(OpKind scatter) {
 }
 
 // x with its slice replaced by `part`.
-Array put_slice(const Array& x, const Places& places, const Array& part) {
+Array put_slice(const Array& x, const ResolvedIndex& places, const Array& part) {
   const SliceParams& p = places.slice;
   if (part.size() == 0) return x;
   const Array forward = places.reversed.empty()
@@ -54,12 +54,12 @@ Array put_slice(const Array& x, const Places& places, const Array& part) {
 }
 
 // Index vectors as `mode` has them; what is out of range still is dropped, or clamped where read.
-Array resolved(const Array& part, const Places& places, IndexMode mode) {
+Array resolved(const Array& part, const ResolvedIndex& places, IndexMode mode) {
   switch (mode) {
     case IndexMode::kFill:
       return places.vectors;
     case IndexMode::kClip:
-      return starts_within(places.vectors, part, places.gather);
+      return clamp_starts(places.vectors, part, places.gather);
     case IndexMode::kWrap: {
       std::vector<int64_t> extents;
       for (int64_t axis : places.gather.start_index_map)
@@ -86,8 +86,8 @@ Array applied(const std::function<Array(const Array&)>& function, const Array& x
 
 }  // namespace
 
-Array apply_counted(const Array& x, const Array& counts,
-                    const std::function<Array(const Array&)>& function) {
+Array apply_repeatedly(const Array& x, const Array& counts,
+                       const std::function<Array(const Array&)>& function) {
   using Carry = std::pair<Array, Array>;
   return while_loop([](const Carry& c) { return any(c.second > 0); },
                     [&](const Carry& c) {
@@ -111,7 +111,7 @@ Array AtIndex::update(OpKind op, const Operand& value, Mode mode, bool negate) c
     return convert_to(bytes.update(op, convert_to(v, DType::kU8), mode), DType::kBool);
   }
   const Array updated = run_as_one("at", [&]() -> Array {
-    const Places places(array_, indices_);
+    const ResolvedIndex places(array_, indices_);
     const ArrayType target{v.dtype(), places.result};
     if (v.rank() > places.result.rank() ||
         !(broadcast_shapes("at", v.type(), target) == places.result))
@@ -165,10 +165,9 @@ Array AtIndex::max(const Operand& value, Mode mode) const {
 Array AtIndex::apply(const std::function<Array(const Array&)>& function, Mode mode) const {
   const Site site(at_);
   return run_as_one("at", [&] {
-    if (!Places(array_, indices_).has_arrays)
-      return set(applied(function, get()));
+    if (!ResolvedIndex(array_, indices_).has_arrays) return set(applied(function, get()));
     const Array none = zeros(array_.shape(), DType::kI32);
-    return apply_counted(array_, AtIndex(none, indices_, at_).add(1, mode), function);
+    return apply_repeatedly(array_, AtIndex(none, indices_, at_).add(1, mode), function);
   });
 }
 
@@ -177,7 +176,7 @@ Array AtIndex::get(Mode mode, const std::optional<ScalarValue>& fill_value) cons
   if (fill_value && mode != Mode::kFill)
     fail_here("[at] a fill_value is read in mode kFill alone");
   return run_as_one("at", [&] {
-    const Places places(array_, indices_);
+    const ResolvedIndex places(array_, indices_);
     const Array part = places.take_slice(array_);
     if (!places.has_arrays) return reshape(part, places.result.dims());
     // What is read is clamped anyway.
@@ -185,7 +184,7 @@ Array AtIndex::get(Mode mode, const std::optional<ScalarValue>& fill_value) cons
     const Array read = record1(OpKind::kGather, places.gather, {part, vectors});
     if (mode != IndexMode::kFill) return reshape(read, places.result.dims());
     const ScalarValue value = fill_value.value_or(out_of_range_value(read.dtype()));
-    const Array filled = filled_outside(read, vectors, part, places.gather, value);
+    const Array filled = fill_out_of_bounds(read, vectors, part, places.gather, value);
     return reshape(filled, places.result.dims());
   });
 }

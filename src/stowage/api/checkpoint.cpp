@@ -14,7 +14,7 @@ CheckpointResult run_checkpoint(const TreeRef& arguments, const LeafFunction& fu
   const std::vector<std::string> paths = paths_of(arguments);
   std::vector<ArrayType> types;
   for (const Array& array : operands) types.push_back(array.type());
-  Nested nested =
+  NestedTrace nested =
       trace_nested("checkpoint", types, paths, operands.size(), [&](std::span<const Array> inputs) {
         result.result = function(inputs);
         return leaves_of(result.result.ref);

@@ -13,11 +13,12 @@ struct CheckpointOptions {
   bool prevent_cse = true;
 };
 
-/// A type-erased checkpointed call.
+/// The result of a type-erased checkpointed call.
 struct CheckpointResult {
   std::vector<Array> outputs;
-  OwnedTree result;
+  OwnedTree result;  ///< The result's tree; its leaves belong to the inner trace.
 };
+/// Records a checkpoint node in the current trace.
 CheckpointResult run_checkpoint(const TreeRef& arguments, const LeafFunction& function,
                                 const ir::PolicyPtr& policy, const CheckpointOptions& options,
                                 SourceLocation at);

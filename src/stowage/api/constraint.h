@@ -1,5 +1,5 @@
-// with_sharding_constraint and reshard: how a value of a program lies on its mesh.
-// Not device_put, which also moves between memories and single devices (memory.h).
+// with_sharding_constraint and reshard: prescribe the sharding of a value in a program.
+// Not device_put, which also moves between memory kinds and single devices (memory.h).
 #pragma once
 
 #include "stowage/api/collectives.h"
@@ -7,27 +7,28 @@
 
 namespace stow {
 
-/// For the library: what the functions below do.
+/// For the library: with_sharding_constraint of the leaves of a tree. `what`: the function that
+/// errors name.
 std::vector<Array> constrain_leaves(const char* what, const TreeRef& tree, const Sharding& to,
                                     SourceLocation at);
 
-/// x, which lies from here on as the sharding says; outside of a trace it is moved there. The
-/// cotangent has the sharding too.
-/// Errors: TraceError for a sharding without a mesh; where the array cannot be cut so: a specification
-///         with more entries than axes, an extent that does not divide (JAX pads; this does not);
-///         in the body of shard_map, whose arrays are parts already; for a second mesh in a program.
+/// Returns x with the given sharding; outside of a trace, x is moved. The cotangent has the same
+/// sharding.
+/// Errors: TraceError for a sharding without a mesh; for a specification with more entries than the
+///         array has axes, or an extent that the mesh axes do not divide (JAX pads such arrays); in
+///         the body of shard_map, whose arrays are parts already; for a second mesh in a program.
 /// Source: jax.lax.with_sharding_constraint.
 Array with_sharding_constraint(const Operand& x, const Sharding& to);
-/// The same for every leaf of a tree.
+/// with_sharding_constraint for every leaf of a tree.
 template <concepts::ArrayTree T>
 T with_sharding_constraint(const T& tree, const Sharding& to, STOW_AT) {
   return tree_unflatten(tree, constrain_leaves("with_sharding_constraint", tree_ref(tree), to, at));
 }
 
 namespace sharding {
-/// The same as with_sharding_constraint under the name that jax.sharding has for it.
+/// with_sharding_constraint under the name of jax.sharding.
 Array reshard(const Operand& x, const Sharding& to);
-/// The same for every leaf of a tree.
+/// reshard for every leaf of a tree.
 template <concepts::ArrayTree T>
 T reshard(const T& tree, const Sharding& to, STOW_AT) {
   return tree_unflatten(tree, constrain_leaves("reshard", tree_ref(tree), to, at));

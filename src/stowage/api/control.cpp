@@ -19,13 +19,13 @@ std::pair<const void*, uint32_t> identity_of(const Array& array) {
 }
 
 // Gives all branches the same inputs: the operands, then what any of them captures.
-std::vector<Array> share_captures(std::vector<Nested>& branches, size_t n_operands) {
+std::vector<Array> share_captures(std::vector<NestedTrace>& branches, size_t n_operands) {
   std::vector<Array> captures;
   std::map<std::pair<const void*, uint32_t>, size_t> number;
-  for (const Nested& branch : branches)
+  for (const NestedTrace& branch : branches)
     for (const Array& array : branch.captures)
       if (number.try_emplace(identity_of(array), captures.size()).second) captures.push_back(array);
-  for (Nested& branch : branches) {
+  for (NestedTrace& branch : branches) {
     const Graph& from = branch.graph;
     Graph graph;
     ValueMap map(from);
@@ -50,16 +50,16 @@ std::string branch_name(const BranchRequest& request, size_t b) {
 }
 
 // Outputs that are weak in some branches take the type that they have in the others.
-void widen_weak_outputs(std::vector<Nested>& branches, size_t i) {
+void widen_weak_outputs(std::vector<NestedTrace>& branches, size_t i) {
   WeakDType joint{DType::kBool, true};
   bool first = true;
-  for (const Nested& branch : branches) {
+  for (const NestedTrace& branch : branches) {
     const ArrayType& type = branch.graph.type(branch.graph.outputs()[i]);
     const WeakDType own{type.dtype, type.weak};
     joint = first ? own : promote(joint, own);
     first = false;
   }
-  for (Nested& branch : branches) {
+  for (NestedTrace& branch : branches) {
     std::vector<ValueId> outputs = branch.graph.outputs();
     ArrayType type = branch.graph.type(outputs[i]);
     if (!type.weak || type.dtype == joint.dtype) continue;
@@ -72,7 +72,7 @@ void widen_weak_outputs(std::vector<Nested>& branches, size_t i) {
   }
 }
 
-void agree_on_outputs(const BranchRequest& request, std::vector<Nested>& branches,
+void agree_on_outputs(const BranchRequest& request, std::vector<NestedTrace>& branches,
                       const std::vector<std::string>& paths) {
   for (size_t i = 0; i < paths.size(); ++i) {
     widen_weak_outputs(branches, i);
@@ -119,7 +119,7 @@ void check_loop_carry(std::string_view what, std::span<const Array> carry,
 std::vector<Array> record_while(const LoopBody& loop, std::vector<Array> carry,
                                 const std::function<Array(std::span<const Array>)>& condition) {
   const size_t n_carries = carry.size();
-  Nested body = trace_loop_body(loop, carry);
+  NestedTrace body = trace_loop_body(loop, carry);
   if (body.graph.outputs().size() != carry.size())
     fail_here("[{}] the body returns {} arrays, the carry has {}", loop.what,
               body.graph.outputs().size() - (carry.size() - n_carries), n_carries);
@@ -128,7 +128,7 @@ std::vector<Array> record_while(const LoopBody& loop, std::vector<Array> carry,
   std::vector<std::string> names = loop.names;
   if (body.has_effects) names.push_back("effects");
   const SourceLocation here = context().site;
-  Nested test = trace_nested(loop.what, types, names, 0, [&](std::span<const Array> inputs) {
+  NestedTrace test = trace_nested(loop.what, types, names, 0, [&](std::span<const Array> inputs) {
     const Array truth = condition(inputs.first(n_carries));
     const Site back(here);
     if (!current_trace()->last_effect.empty())
@@ -175,7 +175,7 @@ BranchResult run_branches(const BranchRequest& request) {
         fail_here("[{}] operand {} is an empty Array", request.what, paths[i]);
       types.push_back(operands[i].type());
     }
-    std::vector<Nested> branches;
+    std::vector<NestedTrace> branches;
     std::vector<std::string> output_paths;
     for (size_t b = 0; b < request.branches.size(); ++b) {
       OwnedTree tree;
@@ -194,14 +194,15 @@ BranchResult run_branches(const BranchRequest& request) {
       }
     }
     agree_on_outputs(request, branches, output_paths);
-    const bool has_effects = std::any_of(branches.begin(), branches.end(),
-                                         [](const Nested& branch) { return branch.has_effects; });
+    const bool has_effects =
+        std::any_of(branches.begin(), branches.end(),
+                    [](const NestedTrace& branch) { return branch.has_effects; });
     if (has_effects) std::for_each(branches.begin(), branches.end(), pass_effects);
     const std::vector<Array> captures = share_captures(branches, operands.size());
     operands.insert(operands.begin(), index);
     operands.insert(operands.end(), captures.begin(), captures.end());
     std::vector<GraphPtr> graphs;
-    for (Nested& branch : branches)
+    for (NestedTrace& branch : branches)
       graphs.push_back(std::make_shared<const Graph>(std::move(branch.graph)));
     std::vector<Array> results = record(OpKind::kCond, CondParams{}, operands, std::move(graphs));
     return has_effects ? take_effects(std::move(results), output_paths.size()) : results;
@@ -277,7 +278,7 @@ std::vector<Array> run_fori(const LoopRequest& request, const Operand& lower,
       if (first < end && __builtin_sub_overflow(end, first, &length))
         fail_here("[fori_loop] from {} to {} is too far to count", first, end);
       const size_t n_carries = carry.size();
-      Nested body = trace_loop_body(loop, carry);
+      NestedTrace body = trace_loop_body(loop, carry);
       ScanParams params;
       params.length = length;
       params.n_consts = static_cast<int>(body.captures.size());

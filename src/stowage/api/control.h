@@ -1,12 +1,12 @@
-// cond, switch_, while_loop, fori_loop: branches and loops that are decided while a program runs.
-// Not C++'s own if and for, which decide while it is traced.
+// cond, switch_, while_loop, fori_loop: branches and loops that are decided when a program runs.
+// Not C++'s if and for, which are decided when it is traced.
 #pragma once
 
 #include "stowage/api/scan.h"
 
 namespace stow {
 
-/// A type-erased choice between functions over the leaves of the operands.
+/// A type-erased cond or switch_, whose branches are functions over the leaves of the operands.
 struct BranchRequest {
   const char* what;  ///< "cond" or "switch_".
   Operand index;     ///< The predicate, or the number of the branch.
@@ -14,30 +14,33 @@ struct BranchRequest {
   TreeRef operands;
 };
 struct BranchResult {
-  std::vector<Array> outputs;
-  OwnedTree result;  ///< Result of branch 0; the leaves are of its trace.
+  std::vector<Array> outputs;  ///< Leaves of the result.
+  OwnedTree result;  ///< Result of branch 0; its leaves belong to that branch's trace.
 };
 BranchResult run_branches(const BranchRequest& request);
 
-/// A type-erased loop: over the leaves of the carry, or over the counter and them.
+/// A type-erased loop. The body is a function over the leaves of the carry; in a fori_loop the
+/// counter comes first.
 struct LoopRequest {
   TreeRef init;
   LeafFunction body;
   SourceLocation at;
 };
+/// Run a while_loop and a fori_loop. They return the leaves of the final carry.
 std::vector<Array> run_while(const LoopRequest& request, const LeafFunction& condition);
 std::vector<Array> run_fori(const LoopRequest& request, const Operand& lower, const Operand& upper);
 
 namespace control_detail {
 
-// True if the results of two branches have one type; else stops the compilation with a sentence.
+// True if the results of two branches have the same C++ type; else compilation fails with a
+// message.
 template <typename First, typename Second>
 constexpr bool check_alike() {
   static_assert(std::same_as<First, Second>,
                 "stowage: the branches must return trees of one type");
   return std::same_as<First, Second> && !std::same_as<First, void>;
 }
-// True if a body's result has the carry's type; else stops the compilation with a sentence.
+// True if a body's result has the carry's C++ type; else compilation fails with a message.
 template <typename R, typename Carry>
 constexpr bool check_carry() {
   static_assert(std::same_as<R, Carry> || std::same_as<R, void>,
@@ -53,16 +56,17 @@ R unflatten(const BranchResult& result) {
 
 }  // namespace control_detail
 
-/// true_fn(operands…) where `pred` holds, else false_fn(operands…); only that one is evaluated, and
-/// in reverse mode only its gradient.
-/// Shapes:  pred a scalar: bool, or a number that is compared with zero.
+/// Returns true_fn(operands…) if `pred` holds, else false_fn(operands…). Only that branch is
+/// evaluated, and in reverse mode only its gradient.
+/// Shapes:  pred is a scalar: bool, or a number that is compared with zero.
 /// Types:   both functions return trees of one structure with equal types; a leaf that is weak in
-///          one takes the type that it has in the other.
-/// Memory:  the peak is that of the larger branch, whichever runs; gradients save what the branch
-///          that needs more of a type needs.
+///          one branch takes the type that it has in the other.
+/// Memory:  the peak is that of the larger branch, whichever runs. For each array type, a gradient
+///          saves as many residuals as the branch that needs more of that type.
+/// Captures: the functions may use arrays of enclosing traces. Both are traced once, and captured
+///          C++ values have their values at that time.
 /// Errors:  TraceError naming the leaf whose types differ.
-/// Source:  JAX's lax.cond. Arrays of the surroundings may be used inside; what else C++ captures
-///          is fixed when the functions are traced, both of them, once.
+/// Source:  JAX's lax.cond.
 template <typename True, typename False, typename... Args>
 auto cond(const Operand& pred, True true_fn, False false_fn, const Args&... operands) {
   const std::tuple<AsTree<Args>...> arguments(operands...);
@@ -75,12 +79,12 @@ auto cond(const Operand& pred, True true_fn, False false_fn, const Args&... oper
                       tree_ref(arguments)}));
 }
 
-/// branches[index](operands…), the index clamped to the branches there are; as cond otherwise.
-/// (`switch` is a word of C++.) `branches` is a vector or array of functions of one type, such as
+/// Returns branches[index](operands…), with the index clamped to [0, number of branches - 1].
+/// Otherwise as cond. `branches` is a vector or array of functions of one type, such as
 /// std::function, or a std::tuple of functions.
-/// Shapes:  index an integer scalar.
-/// Errors:  as cond; TraceError where there is no branch or the index is no integer scalar.
-/// Source:  JAX's lax.switch.
+/// Shapes:  index is an integer scalar.
+/// Errors:  as cond; TraceError if there is no branch or the index is not an integer scalar.
+/// Source:  JAX's lax.switch; `switch` is a keyword of C++.
 template <typename Branches, typename... Args>
 auto switch_(const Operand& index, Branches branches, const Args&... operands) {
   const std::tuple<AsTree<Args>...> arguments(operands...);
@@ -108,11 +112,11 @@ auto switch_(const Operand& index, Branches branches, const Args&... operands) {
 }
 
 /// carry = init; while (condition(carry)) carry = body(carry); returns the carry.
-/// Types:   condition returns a bool scalar; body a carry of the structure and types that it was
-///          given (a weak scalar to begin with takes the body's type).
-/// Errors:  TraceError naming the leaf that body returns with another type. There is no reverse
-///          mode, for how often it runs is not known: fori_loop with C++ integers and scan have
-///          one.
+/// Types:   condition returns a bool scalar. body returns a carry of the structure and types of its
+///          argument; a weak scalar in `init` takes the type that body returns.
+/// Gradients: none in reverse mode, because the number of iterations is not known. fori_loop with
+///          C++ integers as bounds, and scan, have gradients.
+/// Errors:  TraceError naming the leaf that body returns with another type.
 /// Source:  JAX's lax.while_loop.
 template <typename Condition, typename Body, typename Init>
 auto while_loop(Condition condition, Body body, const Init& init, STOW_AT) {
@@ -131,11 +135,11 @@ auto while_loop(Condition condition, Body body, const Init& init, STOW_AT) {
 }
 
 /// carry = init; for (i = lower; i < upper; ++i) carry = body(i, carry); returns the carry.
-/// Types:   the counter is an integer scalar of the type that both bounds promote to (i32 for C++
+/// Types:   the counter is an integer scalar of the type to which both bounds promote (i32 for C++
 ///          integers that fit); the carry keeps its structure and types as in while_loop.
-/// Bounds:  where both are C++ integers it is a scan, and has a reverse mode; where one is an array
-///          it is a while_loop, and has none.
-/// Errors:  TraceError where a bound is no integer scalar; as while_loop.
+/// Gradients: if both bounds are C++ integers, the loop is a scan and has gradients; if one is an
+///          array, it is a while_loop without gradients.
+/// Errors:  TraceError if a bound is not an integer scalar; as while_loop.
 /// Source:  JAX's lax.fori_loop.
 template <typename Body, typename Init>
 auto fori_loop(const Operand& lower, const Operand& upper, Body body, const Init& init) {

@@ -29,6 +29,6 @@ struct LoopBody {
 /// that type, and the body is traced once more. If the body has effects, their token is appended to
 /// the carries (see take_effects in trace.h).
 /// Errors: TraceError where the body returns too few arrays or a carry of another type.
-Nested trace_loop_body(const LoopBody& loop, std::vector<Array>& carry);
+NestedTrace trace_loop_body(const LoopBody& loop, std::vector<Array>& carry);
 
 }  // namespace stow

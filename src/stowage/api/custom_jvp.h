@@ -1,45 +1,48 @@
-// custom_jvp: a function with a forward-mode rule of the user's own.
-// Not a change of its value; only of how it is differentiated.
+// custom_jvp: a function with a user-defined forward-mode rule.
+// It changes no value of the function, only how it is differentiated.
 #pragma once
 
 #include "stowage/api/custom_vjp.h"
 
 namespace stow {
 
-/// A type-erased call. `arguments` is the tuple of them. The rule takes the leaves of the primals
-/// and those of the tangents and returns a pair of two trees like the result, which `parts` finds.
+/// A type-erased call. `arguments`: the tuple of arguments. `rule` takes the leaves of the primals
+/// and the leaves of the tangents and returns a pair of trees like the result; `parts` returns the
+/// trees of the two.
 struct CustomJvpRequest {
   TreeRef arguments;
   LeafFunction function;
   std::function<OwnedTree(std::span<const Array> primals, std::span<const Array> tangents)> rule;
   std::function<std::pair<TreeRef, TreeRef>(const OwnedTree&)> parts;
-  std::function<OwnedTree(std::span<const Array>)> arguments_of;  ///< A tuple with these leaves.
-  const void* identity;
+  /// Returns a tuple like `arguments` with these leaves.
+  std::function<OwnedTree(std::span<const Array>)> arguments_of;
+  const void* identity;  ///< Identity of the function, to detect a rule that calls it.
   SourceLocation at;
 };
+/// Records the call in the current trace. Errors: as custom_jvp.
 CustomVjpResult run_custom_jvp(const CustomJvpRequest& request);
 
-/// `function` with the same values, whose derivative is given by a rule:
-///   rule(primals, tangents) -> pair(what function returns, its tangent),
-/// both arguments being tuples like the arguments, and the tangent a tree like the result. It must
-/// be linear in the tangents; an empty Array in it stands for zero. Leaves that are no floats have
-/// tangents of zeros, and none in the result, whatever is returned there.
+/// Returns a function with the values of `function` whose derivative a rule defines:
+///   rule(primals, tangents) -> pair(result of the function, its tangent)
+/// `primals` and `tangents` are tuples like the arguments. The tangent of the result is a tree like
+/// the result and must be linear in `tangents`. An empty Array in it stands for zero. The tangents
+/// of arguments that are no floats are zeros; tangents of results that are no floats are ignored.
 ///   auto f = custom_jvp([](const Array& x) { return log1p(exp(x)); },
 ///                       [](const auto& primals, const auto& tangents) {
 ///                         const auto [x] = primals;
 ///                         const auto [dx] = tangents;
 ///                         return std::pair(log1p(exp(x)), logistic(x) * dx);
 ///                       });
-/// Reverse mode transposes the rule, so its tangent must depend on the tangents through ops that
-/// have a gradient: not through a while_loop. Where it is differentiated the value is the rule's.
-/// Second derivatives differentiate the rule; under vmap it is batched with the function. Both are
-/// traced at every call. Plain C++ values and arrays may be captured; an array that is
-/// differentiated must be an argument. Outside a trace it is `function` itself.
-/// Errors:  TraceError naming the leaf and both types where the rule's result is not the function's,
-///          or a tangent not of its result's type; where the rule is seen not to be linear in the
-///          tangents, or its result depends on them, with the value at fault; where it calls the
-///          function that it is the rule of (call the plain one there); where a captured array is
-///          differentiated.
+/// Reverse mode transposes the rule, so its tangent must depend on `tangents` through ops that have
+/// a gradient, which excludes a while_loop. In a differentiated call the value is that of the rule.
+/// Second derivatives differentiate the rule. vmap batches the rule with the function. Every call
+/// traces both. They may capture C++ values and arrays; an array that is differentiated must be an
+/// argument. Outside a trace a call calls `function`.
+/// Errors:  TraceError naming the leaf and both types if the rule's result does not have the type
+///          of the function's, or a tangent not that of its result; TraceError naming the value at
+///          fault if the rule is found not to be linear in the tangents, or its result depends on
+///          them; TraceError if the rule calls the function that it belongs to (call the plain
+///          function there), or if a captured array is differentiated.
 /// Source:  JAX's jax.custom_jvp.
 template <typename F, typename Rule>
 auto custom_jvp(F function, Rule rule, STOW_AT) {
@@ -79,20 +82,21 @@ auto custom_jvp(F function, Rule rule, STOW_AT) {
   };
 }
 
-/// Adds the tangents of float results that are not empty to `sums`.
-/// Errors: TraceError where the tree is not like the result.
+/// Adds the leaves of `tangent` to `sums`, except empty ones and those of results that are no
+/// floats.
+/// Errors: TraceError if `tangent` does not have the structure of the result.
 void add_tangents(const TreeRef& result, const TreeRef& tangent, std::vector<Array>& sums);
 
-/// custom_jvp by a tuple of one rule an argument: rule(tangent, result, args…) -> the part of the
-/// result's tangent that this argument's gives, a tree like the result, empty Arrays being zeros; or
-/// None{} for an argument that gives none.
+/// custom_jvp with a tuple of rules, one for each argument. rule(tangent, result, args…) returns
+/// the contribution of that argument's tangent to the result's tangent: a tree like the result, in
+/// which an empty Array stands for zero. None{} instead of a rule stands for no contribution.
 ///   auto f = defjvps([](const Array& x, const Array& y) { return sin(x) * y; },
 ///                    std::tuple([](const Array& dx, const Array&, const Array& x,
 ///                                  const Array& y) { return cos(x) * y * dx; },
 ///                               None{}));
 /// Errors:  as custom_jvp.
-/// Source:  JAX's jax.custom_jvp.defjvps; the result that the rules get is that of `function`, so that
-///          its own derivative counts in second derivatives where a rule uses it.
+/// Source:  JAX's jax.custom_jvp.defjvps. The rules get the result of the plain `function`; if a
+///          rule uses it, second derivatives differentiate `function` itself.
 template <typename F, typename... Rules>
 auto defjvps(F function, std::tuple<Rules...> rules, STOW_AT) {
   auto shared = std::make_shared<std::pair<F, std::tuple<Rules...>>>(std::move(function),

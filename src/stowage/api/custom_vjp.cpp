@@ -13,7 +13,7 @@ std::string at_leaf(const std::string& path) {
 
 // The graph of a nested trace as one over its declared inputs and then the captures of all three,
 // its own being those from `first` on.
-GraphPtr over_all(const Nested& nested, size_t n_declared, std::span<const Array> captures,
+GraphPtr over_all(const NestedTrace& nested, size_t n_declared, std::span<const Array> captures,
                   size_t first) {
   auto graph = std::make_shared<Graph>();
   const Graph& from = nested.graph;
@@ -106,21 +106,20 @@ CustomVjpResult run_custom_vjp(const CustomVjpRequest& request) {
   const size_t n_args = operands.size();
 
   const std::string what = request.what;
-  Nested function = trace_nested(what, types, paths, n_args, [&](auto inputs) {
+  NestedTrace function = trace_nested(what, types, paths, n_args, [&](auto inputs) {
     result.result = request.function(inputs);
     return leaves_of(result.result.ref);
   });
   const RulesOf rules(request);
   OwnedTree pair;
   size_t n_residuals = 0;
-  Nested forward =
-      trace_nested(what + " (forward)", types, paths, n_args, [&](auto inputs) {
-        pair = request.forward(inputs);
-        const Site back(here);
-        check_forward(request, result.result.ref, request.parts(pair).first);
-        n_residuals = leaves_of(request.parts(pair).second).size();
-        return leaves_of(pair.ref);
-      });
+  NestedTrace forward = trace_nested(what + " (forward)", types, paths, n_args, [&](auto inputs) {
+    pair = request.forward(inputs);
+    const Site back(here);
+    check_forward(request, result.result.ref, request.parts(pair).first);
+    n_residuals = leaves_of(request.parts(pair).second).size();
+    return leaves_of(pair.ref);
+  });
 
   // The token of effects is one more result, behind the others.
   const bool has_effects = function.has_effects || forward.has_effects;
@@ -144,7 +143,7 @@ CustomVjpResult run_custom_vjp(const CustomVjpRequest& request) {
     names.push_back(i < n_residuals ? fmt::format("residual/{}", i)
                                     : fmt::format("cotangent/{}", at));
   }
-  const Nested backward =
+  const NestedTrace backward =
       trace_nested(what + " (backward)", given, names, given.size(), [&](auto inputs) {
         std::vector<Array> leaves(inputs.begin() + static_cast<ptrdiff_t>(n_residuals),
                                   inputs.end() - (has_effects ? 1 : 0));
@@ -161,7 +160,8 @@ CustomVjpResult run_custom_vjp(const CustomVjpRequest& request) {
 
   std::vector<Array> captures;
   std::vector<size_t> first;
-  for (const Nested* nested : std::initializer_list<const Nested*>{&function, &forward, &backward}) {
+  for (const NestedTrace* nested :
+       std::initializer_list<const NestedTrace*>{&function, &forward, &backward}) {
     first.push_back(captures.size());
     captures.insert(captures.end(), nested->captures.begin(), nested->captures.end());
   }

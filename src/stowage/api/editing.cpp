@@ -59,12 +59,12 @@ Array inserted(const Array& x, int axis, const Dims& places, const Array& values
   }
   for (; next < n; ++next) sources.push_back(next);
   if (sources.empty()) return x;
-  return picked(concatenate({x, values}, axis), axis, sources);
+  return take_static(concatenate({x, values}, axis), axis, sources);
 }
 
 }  // namespace
 
-Array picked(const Array& x, int axis, const std::vector<int64_t>& sources) {
+Array take_static(const Array& x, int axis, const std::vector<int64_t>& sources) {
   std::vector<Array> parts;
   for (size_t i = 0; i < sources.size();) {
     size_t end = i + 1;
@@ -123,7 +123,7 @@ Array delete_(const Operand& x, const Dims& places, std::optional<int> axis) {
     std::vector<int64_t> sources;
     for (int64_t i = 0; i < n; ++i)
       if (!gone[static_cast<size_t>(i)]) sources.push_back(i);
-    return sources.empty() ? slice(a, at, 0, 0) : picked(a, at, sources);
+    return sources.empty() ? slice(a, at, 0, 0) : take_static(a, at, sources);
   });
 }
 

@@ -1,6 +1,5 @@
-// ElementReader: reads elements of a concrete array from buffers or shards; and functions that
-// write the data of new arrays in place. Not public, and converts no dtypes; users call
-// to_vector().
+// ElementReader reads elements of concrete arrays; functions that write new arrays in place.
+// Not public, and no conversion of dtypes; users call to_vector().
 #pragma once
 
 #include <functional>
@@ -53,7 +52,7 @@ using ReadElements = std::function<void(int64_t first, std::span<std::byte> out)
 
 /// Returns a new buffer of `bytes` bytes that `write(offset, out)` fills; `offset` counts bytes.
 /// `write` is called once if the host can address the buffer. Else it is called for one piece after
-/// another, each a whole number of the disk's blocks, hence of elements; the device counts the
+/// another, each a whole number of the disk's blocks and of elements; the device counts the
 /// memory of a piece.
 /// Errors: CapacityError; DiskError.
 DeviceBufferPtr write_buffer(

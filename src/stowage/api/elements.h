@@ -1,5 +1,5 @@
-// Conversion of elements between dtypes on the host, for data that enters and leaves.
-// Not a kernel: slow, and not what the convert op runs.
+// Conversion of elements between dtypes on the host, for data that users pass in or read.
+// Not a kernel: it is slow, and the convert op does not use it.
 #pragma once
 
 #include <cstddef>
@@ -9,9 +9,8 @@
 
 namespace stow {
 
-/// Converts `n` elements, row-major and packed. Floats round to nearest even; a float to an integer
-/// truncates and saturates, NaN gives 0; to bool, whatever differs from zero is true; integers
-/// wrap.
+/// Converts `n` packed elements. Floats round to nearest even. A float becomes an integer by
+/// truncation and saturation, NaN becomes 0. Values other than zero become true. Integers wrap.
 void convert_elements(const void* from, DType from_dtype, void* to, DType to_dtype, int64_t n);
 
 }  // namespace stow

@@ -1,5 +1,5 @@
 // STOW_FOR_EACH_ARGUMENT(m, a, b, …) expands to m(a) m(b) …, for up to 256 arguments or none.
-// Not for anything but the macros of this folder.
+// Not for use outside of the macros of this folder.
 #pragma once
 
 #define STOW_PARENS ()

@@ -98,7 +98,7 @@ Array scatter_by(OpKind op, std::string_view name, const Operand& operand,
   add_batch_axes(numbers, p);
   return run_as_one("scatter", [&] {
     const bool clips = mode == GatherScatterMode::kClip;
-    const Array indices = clips ? starts_within(given, x, p) : given;
+    const Array indices = clips ? clamp_starts(given, x, p) : given;
     return record1(op, p, {x, indices, u});
   });
 }
@@ -119,7 +119,8 @@ Array gather(const Operand& operand, const Operand& start_indices, const GatherD
   return run_as_one("gather", [&] {
     const Array read = record1(OpKind::kGather, p, {x, given});
     if (mode != GatherScatterMode::kFillOrDrop) return read;
-    return filled_outside(read, given, x, p, fill_value.value_or(out_of_range_value(x.dtype())));
+    return fill_out_of_bounds(read, given, x, p,
+                              fill_value.value_or(out_of_range_value(x.dtype())));
   });
 }
 
@@ -157,8 +158,8 @@ Array scatter_apply(const Operand& operand, const Operand& indices,
   const Array x = to_array(operand);
   return run_as_one("scatter_apply", [&] {
     const Array none = zeros(x.shape(), DType::kI32), one = ones(update_shape, DType::kI32);
-    return apply_counted(x, scatter_by(OpKind::kScatterAdd, "scatter_apply", none, indices, one, n, mode),
-                         function);
+    return apply_repeatedly(
+        x, scatter_by(OpKind::kScatterAdd, "scatter_apply", none, indices, one, n, mode), function);
   });
 }
 

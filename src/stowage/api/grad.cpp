@@ -128,7 +128,7 @@ ReverseSpec float_spec(const Graph& graph, size_t n_arguments, size_t n_results)
 
 // The two halves of a traced function, what they are told of in `linearized`. Its first results are
 // differentiated.
-Graph split_into(Linearized& linearized, const Nested& nested, size_t n_results,
+Graph split_into(Linearized& linearized, const NestedTrace& nested, size_t n_results,
                  bool must_be_linear) {
   const Graph& graph = nested.graph;
   const size_t n_arguments = linearized.argument_types.size(), n_outputs = graph.outputs().size();
@@ -161,7 +161,7 @@ Linearization linearize_leaves(const LinearizeRequest& request, const TreeRef& a
     const std::vector<std::string> paths = paths_of(arguments);
     linearized->argument_types = leaf_types(request.what, inputs, paths);
     const std::vector<ArrayType>& types = linearized->argument_types;
-    const Nested nested =
+    const NestedTrace nested =
         trace_nested(request.what, types, paths, types.size(), [&](std::span<const Array> leaves) {
           l.result = function(leaves);
           return leaves_of(l.result.ref);
@@ -293,7 +293,7 @@ Derivative differentiate(const GradRequest& request, const TreeRef& arguments,
     const std::vector<std::string> paths = paths_of(arguments);
     const std::vector<ArrayType> types = leaf_types(request.what, leaves, paths);
     const SourceLocation here = context().site;
-    Nested nested =
+    NestedTrace nested =
         trace_nested(request.what, types, paths, leaves.size(), [&](std::span<const Array> inputs) {
           derivative.result = function(inputs);
           std::vector<Array> outputs = leaves_of(derivative.result.ref);

@@ -13,73 +13,76 @@
 namespace stow {
 
 struct GradOptions {
-  /// Leaves that are no floats are an error unless this is set; then they get zeros of their type.
+  /// True: the gradient of a leaf that is no float is zeros of its type. False: such a leaf is an
+  /// error.
   bool allow_int = false;
-  /// Gradients lie on the device wherever their leaves lie, and are never anywhere else; to have
-  /// them in another memory, device_put them there. Off: each lies where its leaf lies, as the
-  /// gradient of a move is the move back.
+  /// True: all gradients are in device memory. False: each is in the memory kind of its leaf,
+  /// because the gradient of a move is the move back.
   bool on_device = false;
 };
 
-/// The request for a type-erased derivative of a loss, and its answer.
+/// A request for the type-erased derivative of a loss.
 struct GradRequest {
   const char* what;          ///< "grad", for errors.
   std::vector<int> argnums;  ///< Arguments to differentiate by, in the order of the gradients.
   GradOptions options;
   SourceLocation at;
-  /// Finds the loss in the result where that has an auxiliary part, too; else the result is the loss.
+  /// Returns the loss in a result pair(loss, aux). Null: the result is the loss.
   TreeRef (*loss)(const TreeRef& result) = nullptr;
 };
 /// The value of a function and its gradients, leaf by leaf.
 struct Derivative {
-  std::vector<Array> outputs;    ///< Leaves of what the function returned.
-  std::vector<Array> gradients;  ///< Gradients by the leaves of the arguments asked for, by argnum.
-  OwnedTree result;              ///< Result of the function; the leaves are of the inner trace.
+  std::vector<Array> outputs;    ///< Leaves of the function's result.
+  std::vector<Array> gradients;  ///< Gradients by the leaves of the arguments `argnums`, in order.
+  OwnedTree result;              ///< The result's tree; its leaves belong to the inner trace.
 };
-/// Runs the function and its derivative. `arguments`: the tuple of them.
+/// Runs the function and its derivative. `arguments`: the tuple of arguments.
 Derivative differentiate(const GradRequest& request, const TreeRef& arguments,
                          const LeafFunction& function);
 
-/// The backward part of a derivative, and the values that it reads.
+/// The backward graph of a derivative, and the residuals that it reads.
 struct Linearized;
-/// A type-erased vjp. The types are abstract arrays.
+/// A type-erased result of vjp. `output_types` and `argument_types` are abstract arrays.
 struct Linearization {
   std::vector<Array> outputs, output_types, argument_types;
   OwnedTree result;
   std::shared_ptr<const Linearized> linearized;
 };
-/// How a function is linearized, at its arguments unless something else is said.
+/// Options of linearize_leaves.
 struct LinearizeRequest {
-  const char* what = "vjp";       ///< For errors.
-  bool at_zeros = false;          ///< At zeros: the arguments may be types alone.
-  bool needs_outputs = true;      ///< Else there are none.
-  bool must_be_linear = false;    ///< TraceError where the function is seen not to be.
-  /// Finds the last part of the result, which takes no cotangent, if there is one.
+  const char* what = "vjp";     ///< Name of the transform in errors.
+  bool at_zeros = false;        ///< True: linearizes at zeros; the arguments may be abstract.
+  bool needs_outputs = true;    ///< False: Linearization::outputs is empty.
+  bool must_be_linear = false;  ///< True: TraceError if the function is found not to be linear.
+  /// Returns the auxiliary part of a result pair(outputs, aux), which takes no cotangent. Null: the
+  /// result has none.
   TreeRef (*aux)(const TreeRef& result) = nullptr;
 };
+/// Runs the forward part of a function's vjp at `arguments` (see at_zeros).
 Linearization linearize_leaves(const LinearizeRequest& request, const TreeRef& arguments,
                                const LeafFunction& function);
-/// Gradients of the leaves of the arguments.
+/// Runs the backward part: returns the cotangents of the arguments' leaves. `result`: a tree like
+/// the function's result. `cotangent`: the cotangent of the result.
 std::vector<Array> pull_back(const Linearized& linearized, const TreeRef& result,
                              const TreeRef& cotangent, SourceLocation at);
-/// The same of leaves, given the values that the backward part reads, which may be in another trace
-/// than they were made in.
+/// pull_back for leaves and with the given residuals, which may belong to another trace than
+/// residuals_of(linearized).
 std::vector<Array> pull_back_leaves(const Linearized& linearized, std::span<const Array> residuals,
                                     std::span<const Array> cotangents);
-/// The values that the backward part reads.
+/// The values that the backward graph reads.
 std::span<const Array> residuals_of(const Linearized& linearized);
-/// True if output i depends on the arguments.
+/// True if output i depends on the arguments. Only after a request with must_be_linear.
 bool depends_on_arguments(const Linearized& linearized, size_t i);
-/// The leaves at or below these paths, by path. Errors: TraceError for a path that the tree has not.
+/// The leaves at or below these paths, by path. Errors: TraceError for a path without a leaf.
 std::map<std::string, Array> selected_leaves(const TreeRef& tree,
                                              const std::vector<std::string>& paths,
                                              SourceLocation at);
-/// Puts leaves back at their paths.
+/// Replaces the leaves at these paths.
 void replace_selected(const TreeRef& tree, const std::map<std::string, Array>& leaves,
                       SourceLocation at);
-/// Throws TraceError where one is no float.
+/// Throws TraceError if x or y is no float.
 void check_jacobian(const char* what, const Array& x, const Array& y);
-/// The Jacobian of y by x, `row` giving the product of a cotangent with it.
+/// The Jacobian of y by x. `row` returns the product of a cotangent of y with the Jacobian.
 Array jacobian_of(const Array& x, const Array& y, const std::function<Array(const Array&)>& row);
 
 namespace grad_detail {
@@ -100,7 +103,7 @@ struct Argnums {
 template <>
 struct Argnums<> : Argnums<0> {};
 
-// The two parts of a result pair(result, aux).
+// The two parts of a pair(result, aux).
 template <typename Pair>
 TreeRef result_of(const TreeRef& result) {
   return tree_ref(static_cast<const Pair*>(result.tree)->first);
@@ -115,7 +118,7 @@ constexpr void check_pair() {
                             "any tree of arrays");
 }
 
-// The result of a function whose Jacobian is asked for.
+// Calls a function whose Jacobian is asked for, and checks that it returns one Array.
 template <typename F, typename... Args>
 Array one_array(F& function, const Args&... args) {
   static_assert(std::is_invocable_v<F&, const Args&...>,
@@ -131,7 +134,7 @@ Array one_array(F& function, const Args&... args) {
   return {};
 }
 
-// One argnum gives its tree, several a tuple of theirs.
+// The only tree of a tuple of one; else the tuple.
 template <typename... T>
 auto single_or_tuple(std::tuple<T...> trees) {
   if constexpr (sizeof...(T) == 1)
@@ -160,14 +163,14 @@ auto run(const char* what, F& function, const Tuple& arguments, GradOptions opti
 
 }  // namespace grad_detail
 
-/// A function (args…) -> (loss, gradient), `function` returning the loss, a scalar of a float type.
-/// The gradient is a tree like the argument (argument 0, or value_and_grad<2>(f) argument 2, or
-/// value_and_grad<0, 1>(f) a tuple of both, in the order asked for).
-/// Works inside jit and outside, and nested. Arrays of outer traces that the function captures are
-/// constants to this gradient, not to the outer one.
-/// Errors: TraceError if the function returns anything but one Array (a loss beside other results:
-/// value_and_grad_aux), the loss is no float scalar, a leaf is no float (see GradOptions), or an op
-/// has no gradient.
+/// Returns a function (args…) -> (loss, gradient). `function` returns the loss, a float scalar. The
+/// gradient is a tree like argument 0; for value_and_grad<2>(f) like argument 2; for
+/// value_and_grad<0, 1>(f) a tuple of both gradients, in that order.
+/// Works inside and outside of jit, and nested. Captured arrays of outer traces are constants for
+/// this gradient, but not for gradients of the outer traces.
+/// Errors: TraceError if the function does not return one Array (use value_and_grad_aux for a loss
+/// with other results), the loss is not a float scalar, a leaf is no float (see GradOptions), or an
+/// op has no gradient.
 template <int... Argnum, typename F>
 auto value_and_grad(F function, GradOptions options = {}, STOW_AT) {
   return [function = std::make_shared<F>(std::move(function)), options, at](const auto&... args) {
@@ -177,8 +180,8 @@ auto value_and_grad(F function, GradOptions options = {}, STOW_AT) {
   };
 }
 
-/// A function (args…) -> ((loss, aux), gradient), `function` returning pair(loss, aux), aux being
-/// any tree. Otherwise as value_and_grad.
+/// value_and_grad for a function that returns pair(loss, aux), where aux is any tree. Returns a
+/// function (args…) -> ((loss, aux), gradient).
 template <int... Argnum, typename F>
 auto value_and_grad_aux(F function, GradOptions options = {}, STOW_AT) {
   return [function = std::make_shared<F>(std::move(function)), options, at](const auto&... args) {
@@ -188,7 +191,7 @@ auto value_and_grad_aux(F function, GradOptions options = {}, STOW_AT) {
   };
 }
 
-/// A function (args…) -> gradient. Otherwise as value_and_grad.
+/// Returns a function (args…) -> gradient. Otherwise as value_and_grad.
 template <int... Argnum, typename F>
 auto grad(F function, GradOptions options = {}, STOW_AT) {
   return [function = std::make_shared<F>(std::move(function)), options, at](const auto&... args) {
@@ -199,7 +202,7 @@ auto grad(F function, GradOptions options = {}, STOW_AT) {
   };
 }
 
-/// As grad of a function that returns pair(loss, aux): a function (args…) -> (gradient, aux).
+/// grad for a function that returns pair(loss, aux). Returns a function (args…) -> (gradient, aux).
 template <int... Argnum, typename F>
 auto grad_aux(F function, GradOptions options = {}, STOW_AT) {
   return
@@ -209,7 +212,7 @@ auto grad_aux(F function, GradOptions options = {}, STOW_AT) {
       };
 }
 
-/// The transpose of a function's derivative at one point; made by vjp().
+/// The transpose of a function's derivative at one point. Made by vjp().
 template <typename R, typename Arguments>
 class Pullback {
  public:
@@ -218,12 +221,12 @@ class Pullback {
         arguments_(std::move(arguments)),
         linearized_(std::move(linearized)) {}
 
-  /// The product of `cotangent`, a tree like the function's result, with its Jacobian: a tuple of
-  /// trees like the arguments. Leaves that are no floats take any cotangent and get zeros. May be
-  /// called any number of times, in the trace that vjp() was called in or one nested in it (outside
-  /// any, where vjp() was); the forward work is not repeated, but for what a checkpoint policy says
-  /// where it is called once.
-  /// Errors: TraceError naming the leaf where the cotangent differs from the result.
+  /// Returns the product of `cotangent`, a tree like the function's result, with the Jacobian: a
+  /// tuple of trees like the arguments. Results that are no floats take any cotangent; arguments
+  /// that are no floats get zeros. May be called any number of times, in the trace of the call of
+  /// vjp() or in a nested one; outside of any trace if vjp() was called there. The forward work is
+  /// not repeated, except for recomputation that a checkpoint policy asks for.
+  /// Errors: TraceError naming the leaf whose cotangent does not have the result's type.
   Arguments operator()(const R& cotangent, STOW_AT) const {
     return tree_unflatten(arguments_,
                           pull_back(*linearized_, tree_ref(result_), tree_ref(cotangent), at));
@@ -231,13 +234,13 @@ class Pullback {
   const Arguments& argument_types() const { return arguments_; }  ///< The leaves are abstract.
 
  private:
-  R result_;  // leaves of types alone, as those of the arguments
+  R result_;  // abstract arrays: types without data; arguments_ too
   Arguments arguments_;
   std::shared_ptr<const Linearized> linearized_;
 };
 
-/// The outputs of `function` at `args`, and its pullback. Outside a trace the pullback holds every
-/// value that it needs; checkpoint policies count only within one.
+/// Returns pair(function(args…), its pullback). Outside a trace the pullback holds every residual;
+/// checkpoint policies take effect inside a trace only.
 /// Source: JAX's jax.vjp.
 template <typename F, typename... Args>
 auto vjp(F function, const Args&... args) {
@@ -254,8 +257,8 @@ auto vjp(F function, const Args&... args) {
                              tree_unflatten(arguments, l.argument_types), std::move(l.linearized)));
 }
 
-/// As vjp of a function that returns pair(outputs, aux), aux being any tree: a tuple (outputs,
-/// pullback, aux), the pullback taking a tree like the outputs alone.
+/// vjp for a function that returns pair(outputs, aux), where aux is any tree. Returns a tuple
+/// (outputs, pullback, aux); the pullback takes a tree like the outputs.
 ///   auto [y, pullback, aux] = vjp_aux(f, x);
 template <typename F, typename... Args>
 auto vjp_aux(F function, const Args&... args) {
@@ -276,15 +279,16 @@ auto vjp_aux(F function, const Args&... args) {
       std::move(outputs.second));
 }
 
-/// The leaves of `tree` at these paths or below them, by path. A `*` stands for any one field, key
+/// Returns the leaves of `tree` at or below these paths, by path. A `*` matches any one field, key
 /// or index: "layers/*/w1".
-/// Errors: TraceError if a path has no leaf, with the nearest that there is.
+/// Errors: TraceError for a path without a leaf, with the nearest path.
 template <concepts::Tree T>
 std::map<std::string, Array> select_leaves(const T& tree, const std::vector<std::string>& paths,
                                            STOW_AT) {
   return selected_leaves(tree_ref(tree), paths, at);
 }
-/// `tree` with these leaves in place of its own. Errors: TraceError for a path that is no leaf's.
+/// Returns `tree` with the leaves at these paths replaced. Errors: TraceError for a path that is
+/// not the path of a leaf.
 template <concepts::Tree T>
 T replace_leaves(const T& tree, const std::map<std::string, Array>& leaves, STOW_AT) {
   T copy = tree;
@@ -292,8 +296,8 @@ T replace_leaves(const T& tree, const std::map<std::string, Array>& leaves, STOW
   return copy;
 }
 
-/// A function (args…) -> (loss, gradient of the leaves of argument 0 at these paths, by path). The
-/// other leaves are constants to it: their gradients cost nothing.
+/// Returns a function (args…) -> (loss, gradients). The gradients are those by the leaves of
+/// argument 0 at or below `paths` (see select_leaves), by path. No work is done for other leaves.
 /// Errors: as value_and_grad and select_leaves.
 template <typename F>
 auto value_and_grad_by_path(std::vector<std::string> paths, F function, STOW_AT) {
@@ -306,16 +310,17 @@ auto value_and_grad_by_path(std::vector<std::string> paths, F function, STOW_AT)
     return value_and_grad(of_selected, {}, at)(select_leaves(first, paths, at), rest...);
   };
 }
-/// The gradient alone.
+/// Returns a function (args…) -> gradients. Otherwise as value_and_grad_by_path.
 template <typename F>
 auto grad_by_path(std::vector<std::string> paths, F function, STOW_AT) {
   return [f = value_and_grad_by_path(std::move(paths), std::move(function), at)](
              const auto&... args) { return f(args...).second; };
 }
 
-/// The Jacobian of a function from one array to one array, by reverse mode over all elements of the
-/// result at once. Shapes: x [I…], function(x, …) [O…]; returns [O…, I…]. Further arguments are
-/// constants to it. Errors: TraceError where x or the result is no float.
+/// Returns a function (x, rest…) -> Jacobian by x, for a function from one array to one array. It
+/// runs reverse mode for all elements of the result at once. The arguments after x are constants.
+/// Shapes: x [I…], function(x, …) [O…]; the Jacobian [O…, I…].
+/// Errors: TraceError if x or the result is no float.
 template <typename F>
 auto jacrev(F function) {
   return
@@ -326,7 +331,8 @@ auto jacrev(F function) {
         return jacobian_of(x, y, [&pull](const Array& ct) { return std::get<0>(pull(ct)); });
       };
 }
-/// As jacrev of a function that returns pair(result, aux): a function (args…) -> (Jacobian, aux).
+/// jacrev for a function that returns pair(result, aux). Returns a function (args…) -> (Jacobian,
+/// aux).
 template <typename F>
 auto jacrev_aux(F function) {
   return
@@ -338,18 +344,20 @@ auto jacrev_aux(F function) {
         return std::pair(std::move(j), std::move(aux));
       };
 }
-/// jacrev by its other name.
+/// Another name of jacrev, as in JAX.
 template <typename F>
 auto jacobian(F function) {
   return jacrev(std::move(function));
 }
-/// The second derivatives of a function from one array to one array, often a scalar.
-/// Shapes: x [I…], function(x, …) [O…]; returns [O…, I…, I…].
+/// Returns a function (x, rest…) -> second derivatives by x, for a function from one array to one
+/// array, usually a scalar.
+/// Shapes: x [I…], function(x, …) [O…]; the second derivatives [O…, I…, I…].
 template <typename F>
 auto hessian(F function) {
   return jacrev(jacrev(std::move(function)));
 }
-/// As hessian of a function that returns pair(result, aux): a function (args…) -> (Hessian, aux).
+/// hessian for a function that returns pair(result, aux). Returns a function (args…) -> (Hessian,
+/// aux).
 template <typename F>
 auto hessian_aux(F function) {
   return jacrev_aux(jacrev_aux(std::move(function)));

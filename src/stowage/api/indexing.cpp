@@ -11,12 +11,12 @@
 
 namespace stow {
 
-Array from_the_end(const Array& indices, int64_t extent) {
+Array resolve_negative(const Array& indices, int64_t extent) {
   if (is_unsigned_int(indices.dtype())) return indices;
   return where(indices < 0, indices + extent, indices);
 }
 
-AlongAxis::AlongAxis(const Shape& x, const Shape& indices, int64_t axis) {
+AlongAxisGather::AlongAxisGather(const Shape& x, const Shape& indices, int64_t axis) {
   params.start_index_map = {axis};
   for (int k = 0; k < x.rank(); ++k) {
     const bool whole = k != axis && indices[k] == 1;
@@ -83,7 +83,7 @@ Array take_slice_of(const Array& x, const SliceParams& p, const Dims& reversed) 
 Array resolve_indices(const Array& indices, int64_t extent, IndexMode mode) {
   switch (mode) {
     case IndexMode::kFill:
-      return from_the_end(indices, extent);
+      return resolve_negative(indices, extent);
     case IndexMode::kClip:
       return indices;
     case IndexMode::kWrap:
@@ -127,12 +127,12 @@ ScalarValue out_of_range_value(DType dtype) {
   return is_unsigned_int(dtype) ? max_int_value(dtype) : min_int_value(dtype);
 }
 
-Array starts_within(const Array& indices, const Array& x, const GatherParams& p) {
+Array clamp_starts(const Array& indices, const Array& x, const GatherParams& p) {
   return maximum(minimum(indices, last_starts(indices, x, p)), 0);
 }
 
-Array filled_outside(const Array& read, const Array& indices, const Array& x, const GatherParams& p,
-                     const ScalarValue& value) {
+Array fill_out_of_bounds(const Array& read, const Array& indices, const Array& x,
+                         const GatherParams& p, const ScalarValue& value) {
   const Array within = all(logical_and(indices >= 0, indices <= last_starts(indices, x, p)), -1);
   // One value an index vector, spread over the axes of its window.
   Dims spread(static_cast<size_t>(read.rank()), 1);
@@ -206,14 +206,14 @@ Array take_along_axis(const Operand& x, const Operand& indices, int axis, IndexM
   }
   return run_as_one("take_along_axis", [&] {
     // Unlike take, JAX counts negative indices from the end here before it clips.
-    const Array i = mode == IndexMode::kClip ? from_the_end(given, extent)
+    const Array i = mode == IndexMode::kClip ? resolve_negative(given, extent)
                                              : resolve_indices(given, extent, mode);
-    const AlongAxis p(a.shape(), given.shape(), at);
+    const AlongAxisGather p(a.shape(), given.shape(), at);
     return read_along(a, stow::reshape(i, p.vectors), p.params, mode, filling);
   });
 }
 
-Places::Places(const Array& x, std::span<const Index> indices) {
+ResolvedIndex::ResolvedIndex(const Array& x, std::span<const Index> indices) {
   using Kind = Index::Kind;
   int named = 0, ellipses = 0;
   for (const Index& i : indices) {
@@ -252,7 +252,7 @@ Places::Places(const Array& x, std::span<const Index> indices) {
       }
     }
     if (i.kind == Kind::kArray)
-      components.push_back(from_the_end(to_indices("index", "an index", i.array), extent));
+      components.push_back(resolve_negative(to_indices("index", "an index", i.array), extent));
     if (i.kind == Kind::kArray || (has_arrays && i.kind == Kind::kInteger))
       by_array.push_back(axis);
     ++axis;
@@ -314,7 +314,7 @@ Places::Places(const Array& x, std::span<const Index> indices) {
   result = Shape(result_dims);
 }
 
-Array Places::take_slice(const Array& x) const {
+Array ResolvedIndex::take_slice(const Array& x) const {
   return take_slice_of(x, slice, reversed);
 }
 
@@ -331,7 +331,7 @@ Array Array::index(std::initializer_list<Index> indices, SourceLocation at) cons
   bool arrays = false;
   for (const Index& i : indices) arrays = arrays || i.kind == Index::Kind::kArray;
   const auto run = [&] {
-    const Places places(*this, std::span(indices.begin(), indices.size()));
+    const ResolvedIndex places(*this, std::span(indices.begin(), indices.size()));
     const Array part = places.take_slice(*this);
     if (!places.has_arrays) return stow::reshape(part, places.result.dims());
     if (places.result.elems() == 0) return zeros(places.result, part.dtype());

@@ -9,14 +9,14 @@
 
 namespace stow::initializers {
 
-/// From a key (random.h), a shape and a dtype to an array.
-/// Errors: TraceError if the key is none, or the shape does not fit.
+/// A function that makes an array from a key (random.h), a shape and a dtype.
+/// Errors: TraceError if the key is not a key, or the shape does not fit.
 class Initializer {
  public:
   /// The function that makes the array.
   using Function = std::function<Array(const Array& key, const Shape& shape, DType dtype)>;
   Initializer(Function make, DType dtype) : make_(std::move(make)), dtype_(dtype) {}
-  /// The array, of the initializer's own dtype unless another is given.
+  /// Makes the array. `dtype`: the initializer's own dtype if none.
   Array operator()(const Operand& key, const Shape& shape, std::optional<DType> dtype = {}) const;
 
  private:
@@ -28,9 +28,9 @@ class Initializer {
 Initializer constant(double value, DType dtype = DType::kF32);
 Initializer zeros(DType dtype = DType::kF32);  ///< All 0.
 Initializer ones(DType dtype = DType::kF32);   ///< All 1.
-/// Uniform in [0, scale).
+/// Uniform numbers in [0, scale).
 Initializer uniform(double scale = 1e-2, DType dtype = DType::kF32);
-/// Normal of this standard deviation.
+/// Normal numbers with this standard deviation.
 Initializer normal(double stddev = 1e-2, DType dtype = DType::kF32);
 /// stddev times normal numbers that lie in (lower, upper).
 Initializer truncated_normal(double stddev = 1e-2, DType dtype = DType::kF32, double lower = -2,
@@ -50,7 +50,7 @@ struct FanOptions {
 Initializer variance_scaling(double scale, std::string_view mode, std::string_view distribution,
                              const FanOptions& options = {}, STOW_AT);
 
-// variance_scaling of 1 by the mean of inputs and outputs; xavier is the same.
+// variance_scaling(1, "fan_avg", …): variance 1 / mean of inputs and outputs. xavier_* is glorot_*.
 Initializer glorot_uniform(const FanOptions& options = {});
 Initializer glorot_normal(const FanOptions& options = {});
 Initializer xavier_uniform(const FanOptions& options = {});
@@ -58,7 +58,7 @@ Initializer xavier_normal(const FanOptions& options = {});
 // Variance 1 / number of inputs. Source: LeCun et al. 1998.
 Initializer lecun_uniform(const FanOptions& options = {});
 Initializer lecun_normal(const FanOptions& options = {});
-// Variance 2 / number of inputs; kaiming is the same.
+// Variance 2 / number of inputs. kaiming_* is he_*.
 Initializer he_uniform(const FanOptions& options = {});
 Initializer he_normal(const FanOptions& options = {});
 Initializer kaiming_uniform(const FanOptions& options = {});

@@ -161,7 +161,7 @@ std::vector<CapturedArray> captured_of(const JitEntry& entry) {
   std::vector<CapturedArray> captured;
   for (size_t i = 0; i < entry.captures.size(); ++i)
     captured.push_back({entry.input_names[entry.n_leaves + i], entry.captures[i].type(),
-                        to_string(entry.captures[i].impl()->made)});
+                        to_string(entry.captures[i].impl()->provenance)});
   return captured;
 }
 
@@ -367,7 +367,7 @@ JitEntryPtr JitCache::trace(std::span<const TreeRef> arguments,
     leaves.insert(leaves.end(), trace->captures.begin(), trace->captures.end());
     if (std::optional<MeshLayout> layout =
             mesh_layout(options_.name, leaves, trace->graph.input_names(), in_shardings,
-                        entry->output_shardings, trace->over_mesh.get())) {
+                        entry->output_shardings, trace->mesh_sharding.get())) {
       MeshOptions over = *mesh_options(options_.name, *layout, trace->graph);
       over.partition.strict = options_.strict_sharding;
       entry->options.mesh = std::make_shared<const MeshOptions>(std::move(over));

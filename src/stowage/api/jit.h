@@ -32,7 +32,7 @@ struct JitOptions {
   bool strict_sharding = false;
   /// The name of the function in errors and reports.
   std::string name = "jit";
-  /// Passes and dumps; its `donated` is filled in from donate_argnums.
+  /// Options of the compiler. jit() sets its `donated` from donate_argnums.
   CompileOptions compile = {};
 };
 
@@ -60,14 +60,16 @@ struct JitEntry {
   std::vector<std::string> input_names;  ///< "0/layers/w1", then "captured/0".
   size_t n_leaves = 0;                   ///< Number of leaves of the arguments.
   std::vector<Array> captures;
-  std::vector<std::shared_ptr<const Sharding>> input_shardings;  ///< Over a mesh, by input; null: whole.
-  std::vector<std::string> input_mesh_keys;                      ///< mesh_key() of each leaf when traced.
-  std::shared_ptr<MeshArguments> mesh_arguments;                 ///< Arguments that lie whole; made when first needed.
+  /// Over a mesh, by input; null: the argument is whole.
+  std::vector<std::shared_ptr<const Sharding>> input_shardings;
+  std::vector<std::string> input_mesh_keys;  ///< mesh_key() of each leaf when traced.
+  /// Places whole arguments over the mesh; made when first needed.
+  std::shared_ptr<MeshArguments> mesh_arguments;
   std::vector<ArrayType> output_types;
   /// Shardings of results; null: a result stays where it is made.
   std::vector<std::shared_ptr<const Sharding>> output_shardings;
-  OwnedTree result;                                    ///< Its leaves are empty.
-  std::shared_ptr<const sharding::Mesh> mesh;          ///< The mesh that it runs over; null: one device.
+  OwnedTree result;  ///< Its leaves are empty.
+  std::shared_ptr<const sharding::Mesh> mesh;  ///< The mesh that it runs over; null: one device.
   std::unordered_map<const Executable*, std::shared_ptr<MeshRunner>> mesh_runners;  ///< By program.
   std::unordered_map<std::string, ExecutablePtr> executables;  ///< By the target's key.
 
@@ -104,7 +106,7 @@ void check_arguments(const JitEntry& entry, std::span<const TreeRef> arguments);
 /// True if a trace is active in this thread.
 bool is_tracing();
 
-/// An argument as a tree: a C++ scalar becomes a weak array, a tree is itself.
+/// Returns an argument as a tree: a C++ scalar becomes a weak array, a tree is returned unchanged.
 template <typename T>
 decltype(auto) as_tree(const T& value) {
   if constexpr (concepts::Scalar<T>)
@@ -112,10 +114,11 @@ decltype(auto) as_tree(const T& value) {
   else
     return value;
 }
+/// The type that as_tree returns for a T.
 template <typename T>
 using AsTree = std::conditional_t<concepts::Scalar<T>, Array, T>;
 
-/// Stops the compilation with a sentence if a function does not take or return trees of arrays, or
+/// Fails compilation, with a message, if a function does not take or return trees of arrays, or
 /// cannot be called with the arguments.
 template <typename F, typename... Args>
 constexpr void check_function() {
@@ -130,8 +133,8 @@ constexpr void check_function() {
                   "stowage: the function must return a tree of arrays");
 }
 
-/// The type that a body returns for arguments of these types. A body that cannot be called with
-/// them, or returns no tree, stops the compilation with a sentence that names them.
+/// The type that a body returns for arguments of these types, as a std::type_identity. If the body
+/// cannot be called with them or returns no tree, compilation fails with a message.
 template <typename F, typename... Args>
 constexpr auto body_result() {
   static_assert(std::is_invocable_v<F&, Args&...>,
@@ -147,7 +150,7 @@ constexpr auto body_result() {
   }
 }
 template <typename F, typename... Args>
-using BodyResult = typename decltype(body_result<F, Args...>())::type;  ///< void: no such call.
+using BodyResult = typename decltype(body_result<F, Args...>())::type;  ///< void: not callable.
 
 /// A function over leaves that calls `function` with a tree like `arguments`. It refers to both,
 /// which must outlive it.
@@ -209,8 +212,8 @@ class Lowered {
   /// Plans and compiles for the default device's threads. Allocates no tensor.
   /// Errors: TraceError for a policy that cannot take effect.
   Compiled<R> compile() const;
-  /// The same with other options (a policy for every region, a dump): another plan of the same
-  /// trace. `options.donated` is ignored; jit's donate_argnums apply.
+  /// compile() with other options, such as a policy for every region or a dump: another plan of the
+  /// same trace. `options.donated` is ignored; jit's donate_argnums apply.
   Compiled<R> compile(CompileOptions options) const;
 
  private:

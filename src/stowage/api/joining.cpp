@@ -163,7 +163,7 @@ Array repeat(const Operand& x, const Dims& counts, std::optional<int> axis) {
     if (counts[k] < 0) fail_here("[repeat] expected repetitions of 0 or more, got {}", counts[k]);
     sources.insert(sources.end(), static_cast<size_t>(counts[k]), static_cast<int64_t>(k));
   }
-  return sources.empty() ? slice(a, i, 0, 0) : picked(a, i, sources);
+  return sources.empty() ? slice(a, i, 0, 0) : take_static(a, i, sources);
 }
 
 Array roll(const Operand& x, int64_t shift) {

@@ -1,5 +1,5 @@
-// The mesh of the shard_map whose body is being traced, and the groups that mesh axes form there.
-// Not public, and no devices: collectives.h and shard_map.h are the user's.
+// The mesh of the shard_map whose body is being traced, and the groups that its mesh axes form.
+// Not public, and no devices; users see collectives.h and shard_map.h.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +11,14 @@
 
 namespace stow {
 
-/// The mesh of the innermost shard_map that this thread traces the body of; null outside of any.
+/// The mesh of the shard_map whose body this thread is tracing; null outside of such a body.
 const MeshShape* manual_mesh();
 
-/// While it lives, this thread traces the body of a shard_map over `mesh`, to which it refers.
+/// Sets manual_mesh() of this thread to `mesh`, which it refers to, during its lifetime.
 class ManualMesh {
  public:
-  /// Takes effect. `automatic`: axes that are the partitioner's; collectives cannot name them.
+  /// `automatic`: numbers of the mesh axes that the partitioner handles; collectives cannot name
+  /// them.
   explicit ManualMesh(const MeshShape& mesh, std::vector<int> automatic = {});
   ~ManualMesh();
   ManualMesh(const ManualMesh&) = delete;
@@ -28,12 +29,13 @@ class ManualMesh {
   std::vector<int> before_automatic_;
 };
 
-/// The group over those axes of manual_mesh(), the first of them the major one. Axes of one
-/// position are left out; no axis is left where the group is one position. Errors: TraceError
-/// outside of a body; for a name that the mesh has not, or one twice.
+/// Returns the group over these axes of manual_mesh(); the first is the major one. Axes of extent 1
+/// are omitted, so a group of one position has no axes. Errors: TraceError outside of a body; for a
+/// name that the mesh lacks or that is automatic, or a name that occurs twice.
 ir::CollectiveParams manual_group(const char* what, const PartitionSpec::Axes& names);
-/// The same where `groups` divide those of the axes; empty: not. Where a group is one position, no axis is
-/// left. Errors: also groups of several sizes, and such as do not hold each index over the axes once.
+/// manual_group with AxisIndexGroups, which divide the group; empty: no division. A group of one
+/// position has no axes. Errors: also TraceError for groups of different sizes, or that do not hold
+/// each index once.
 ir::CollectiveParams manual_group(const char* what, const PartitionSpec::Axes& names,
                                   const std::vector<std::vector<int64_t>>& groups);
 

@@ -11,7 +11,7 @@ namespace stow {
 
 /// A constant of rank 0. It is always part of the program; a trace never captures it as an input.
 Array scalar_constant(const ScalarValue& value, DType dtype);
-/// The same with a dtype that may be weak.
+/// scalar_constant with a dtype that may be weak.
 Array scalar_constant(const ScalarValue& value, WeakDType dtype);
 /// The operand's array, or its scalar as an array of the scalar's own, weak dtype.
 Array to_array(const Operand& x);
@@ -38,7 +38,7 @@ ScalarValue neutral_value(bool largest, DType dtype);
 Array convert_to(const Array& x, DType dtype);
 /// f64 unchanged, any other dtype converted to f32.
 Array at_least_f32(const Array& x);
-/// The same value with a weak dtype or not.
+/// x with its dtype marked as weak or not weak.
 Array with_weak(const Array& x, bool weak);
 
 /// The shape to which both broadcast by NumPy's rule.
@@ -49,7 +49,7 @@ void check_where(std::string_view name, const Array& where, const Array& x);
 /// x broadcast by NumPy's rule; x itself if it has that shape. The caller has checked that it
 /// broadcasts.
 Array broadcast_array(const Array& x, const Shape& shape);
-/// Zeros of that type, in its memory kind. They stand for a cotangent that the caller did not give.
+/// Zeros of that type, in its memory kind. They represent a cotangent that the caller did not give.
 Array zeros_of(const ArrayType& type);
 /// Integer indices as an array of at least 32 bits, never weak.
 /// Errors: TraceError "[name] what must be integers, …".

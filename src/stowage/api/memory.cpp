@@ -93,7 +93,7 @@ Array device_put(const Operand& x, const Sharding& to, const PlacementOptions& o
   if (const NamedSharding* mesh = sharding_over_mesh(to)) {
     if (array.is_abstract()) return with_sharding(in_kind(array, to.memory_kind()), to);
     if (array.is_traced() || current_trace()) {
-      note_mesh(*mesh);
+      record_mesh(*mesh);
       const Result<AxisSharding> axes =
           axis_sharding_of(mesh->spec(), array.type(), mesh->mesh().mesh_shape());
       if (!axes) fail_here("[device_put] {}", axes.error());

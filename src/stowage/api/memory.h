@@ -45,8 +45,8 @@ Array device_put(std::span<const T> data, Shape shape, const Sharding& to,
   return device_put_bytes(data.data(), static_cast<int64_t>(data.size()), dtype_of<T>(),
                           std::move(shape), dtype, to, at);
 }
-/// The same for every leaf of a tree. All leaves are compared between processes at once, before the
-/// first is placed; a message names the leaf.
+/// device_put for every leaf of a tree. All leaves are compared between processes at once, before
+/// the first is placed; a message names the leaf.
 template <typename T>
 requires(!std::convertible_to<const T&, Operand> && is_tree<T>()) T
     device_put(const T& tree, const Sharding& to, const PlacementOptions& options = {}, STOW_AT) {

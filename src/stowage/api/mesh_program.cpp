@@ -117,17 +117,17 @@ std::shared_ptr<const MeshOptions> mesh_options(const std::string& what, const M
   return options;
 }
 
-void note_mesh(const NamedSharding& sharding) {
+void record_mesh(const NamedSharding& sharding) {
   if (const MeshShape* mesh = manual_mesh())
     fail_here("[device_put] expected a memory kind in the body of shard_map, where arrays are parts, got "
               "{} over {}; move the argument or the result",
               to_string(Sharding(sharding)), to_string(*mesh));
   for (const std::shared_ptr<Trace>& trace : context().traces) {
-    if (!trace->over_mesh)
-      trace->over_mesh = std::make_shared<const Sharding>(NamedSharding(sharding.mesh(), {}));
-    else if (!(trace->over_mesh->named()->mesh() == sharding.mesh()))
+    if (!trace->mesh_sharding)
+      trace->mesh_sharding = std::make_shared<const Sharding>(NamedSharding(sharding.mesh(), {}));
+    else if (!(trace->mesh_sharding->named()->mesh() == sharding.mesh()))
       fail_here("[device_put] expected one mesh in a program, got {} and {}",
-                to_string(trace->over_mesh->named()->mesh()), to_string(sharding.mesh()));
+                to_string(trace->mesh_sharding->named()->mesh()), to_string(sharding.mesh()));
   }
 }
 

@@ -1,4 +1,4 @@
-// Mesh programs: how jit and single operations run when arrays lie over several devices.
+// Mesh programs: execution of jit and single operations on arrays over several devices.
 // Not a partitioner (passes/partition.h), and no transport (runtime/comm).
 #pragma once
 
@@ -17,7 +17,7 @@ namespace stow {
 
 struct Storage;  // api/trace.h
 
-/// The shardings that a program over a mesh needs beside its graph.
+/// The shardings that a program over a mesh needs besides its graph.
 struct MeshLayout {
   sharding::Mesh mesh;
   /// By input of the graph. Null: each process has the whole argument, and it is replicated.
@@ -51,7 +51,7 @@ std::shared_ptr<const MeshOptions> mesh_options(const std::string& what, const M
 
 /// Records in every active trace that the program asks for a sharding over this mesh.
 /// Errors: TraceError if a trace has recorded another mesh, and in the body of a shard_map.
-void note_mesh(const NamedSharding& sharding);
+void record_mesh(const NamedSharding& sharding);
 
 /// The target of the mesh's devices in this process. If the mesh has no device here, the default
 /// device's target.

@@ -146,7 +146,7 @@ Array amin(const Operand& x, const Axes& axes = {}, bool keepdims = false);  ///
 /// argmax of the elements that are no NaN; -1 if all are.
 Array nanargmax(const Operand& x, std::optional<int> axis = {}, bool keepdims = false);
 Array nanargmin(const Operand& x, std::optional<int> axis = {},
-                bool keepdims = false);                            ///< argmin, likewise.
+                bool keepdims = false);                            ///< argmin, as nanargmax.
 Array nancumsum(const Operand& x, std::optional<int> axis = {});   ///< NaN counting as 0.
 Array nancumprod(const Operand& x, std::optional<int> axis = {});  ///< NaN counting as 1.
 Array nanpercentile(const Operand& x, double q, const Axes& axes = {},

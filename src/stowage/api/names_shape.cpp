@@ -182,8 +182,8 @@ Array put_along_axis(const Operand& x, const Operand& indices, const Operand& va
     dims[static_cast<size_t>(along)] = given.shape()[static_cast<int>(along)];
     const Array v = broadcast_to(broadcast_to(values, given.shape()), Shape(dims));
     if (a.size() == 0 || v.size() == 0) return a;
-    const Array places = from_the_end(given, a.shape()[static_cast<int>(along)]);
-    const AlongAxis p(a.shape(), given.shape(), along);
+    const Array places = resolve_negative(given, a.shape()[static_cast<int>(along)]);
+    const AlongAxisGather p(a.shape(), given.shape(), along);
     const Array updates = with_weak(convert_to(v, a.dtype()), false);
     const Array result = record1(OpKind::kScatter, p.params, {a, reshape(places, p.vectors), updates});
     return with_weak(result, a.type().weak);

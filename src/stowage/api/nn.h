@@ -14,7 +14,7 @@ Array relu6(const Operand& x);
 Array leaky_relu(const Operand& x, double slope = 0.01);
 /// x, or alpha (exp(x) - 1) below 0.
 Array elu(const Operand& x, double alpha = 1);
-/// elu scaled so that variances stay. Source: Klambauer et al. 2017.
+/// elu, scaled to preserve the variance. Source: Klambauer et al. 2017.
 Array selu(const Operand& x);
 /// max(x, 0) + alpha (exp(min(x, 0) / alpha) - 1).
 Array celu(const Operand& x, double alpha = 1);
@@ -40,25 +40,25 @@ Array log_sigmoid(const Operand& x);
 Array glu(const Operand& x, int axis = -1);
 /// x * sigmoid(x).
 Array silu(const Operand& x);
-/// The tanh form, or with erf where not approximate.
-/// Source: Hendrycks and Gimpel 2016.
+/// x * Phi(x), with the normal distribution function Phi: its tanh approximation if `approximate`,
+/// else by erf. Source: Hendrycks and Gimpel 2016.
 Array gelu(const Operand& x, bool approximate = true);
 /// log(1 + exp(x)).
 Array softplus(const Operand& x);
 
-/// exp(x) over its sum along `axes`. Stable: the maximum is subtracted.
+/// exp(x) divided by its sum along `axes`. Stable: the maximum is subtracted.
 Array softmax(const Operand& x, const Axes& axes = -1);
 /// The logarithm of softmax. Stable.
 Array log_softmax(const Operand& x, const Axes& axes = -1);
 /// The softmax of the elements for which `where` (bool, broadcasts to x) is true; 0 for the others.
 Array softmax(const Operand& x, const Axes& axes, const Array& where);
-/// Likewise; elsewhere -inf.
+/// The logarithm of softmax with `where`; -inf for the other elements.
 Array log_softmax(const Operand& x, const Axes& axes, const Array& where);
 
 /// (x - mean) / sqrt(var + eps) along the axes.
 Array standardize(const Operand& x, const Axes& axes = -1, double eps = 1e-5);
-/// 1 where a new axis of extent `n` counts the index, else 0; indices out of range give zeros, and
-/// of floats those that are not whole, and NaN.
+/// Adds an axis of extent `n`, along which the element with the number of the index is 1 and the
+/// others are 0. Indices that are out of range, not whole numbers, or NaN give zeros only.
 Array one_hot(const Operand& indices, int64_t n, DType dtype = DType::kF32, int axis = -1);
 
 /// x / sqrt(mean(x^2) + eps), times `weight` if there is one.
@@ -72,11 +72,12 @@ Array rms_norm(const Operand& x, const std::optional<Array>& weight = {}, double
 Array layer_norm(const Operand& x, const std::optional<Array>& weight = {},
                  const std::optional<Array>& bias = {}, double eps = 1e-5);
 
-/// -log softmax(logits)[target], per position.
-/// Shapes:  logits [..., V]; targets [...] of integers; returns [...] f32 (f64 of f64).
+/// -log softmax(logits)[target], for each target.
+/// Shapes:  logits [..., V]; targets [...] of integers; returns [...] f32, or f64 if logits are
+///          f64.
 /// Types:   computed in f32.
-/// Memory:  no one-hot array: the target is picked by comparison with a counter. A target out of
-///          range gives the logsumexp alone.
+/// Memory:  no one-hot array is stored: the target is selected by comparison with an iota. A target
+///          out of range gives the logsumexp.
 /// Errors:  TraceError if the shapes do not fit or targets are no integers.
 Array cross_entropy(const Operand& logits, const Operand& targets);
 

@@ -110,7 +110,7 @@ Array pad(const Operand& x, const std::vector<PadWidth>& widths, PadMode mode,
       }
       std::vector<int64_t> sources;
       for (int64_t i = -before; i < n + after; ++i) sources.push_back(source(mode, i, n));
-      a = picked(a, axis, sources);
+      a = take_static(a, axis, sources);
     }
     return a;
   });

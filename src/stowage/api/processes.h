@@ -18,20 +18,20 @@ namespace stow {
 /// collectives_mutex().
 class Processes {
  public:
-  /// A process that is alone, with these devices.
+  /// A run of one process, with these devices.
   explicit Processes(std::vector<DevicePtr> local, double timeout_s = 60);
   /// Process `index` of `count` processes with equal numbers of devices. `communicator`: that of
   /// its first device, whose rank is `index * ranks_per_process`; it must outlive this object.
   Processes(int index, int count, std::vector<DevicePtr> local, comm::Communicator* communicator,
             int ranks_per_process);
-  /// The same with one communicator for each device of this process, in their order.
+  /// As above, with one communicator for each device of this process, in their order.
   Processes(int index, int count, std::vector<DevicePtr> local,
             std::vector<comm::Communicator*> communicators, double timeout_s = 60);
 
   int index() const { return index_; }                             ///< The number of this process.
   int count() const { return count_; }                             ///< The number of processes.
   const std::vector<DevicePtr>& local() const { return local_; }   ///< This process's devices.
-  const std::vector<DevicePtr>& devices() const { return all_; }   ///< Every process's devices, in order.
+  const std::vector<DevicePtr>& devices() const { return all_; }   ///< By process, in order.
   /// The number of the process that has a device; this process's for a device that is not in
   /// devices().
   int process_of(const Device* device) const;
@@ -42,7 +42,8 @@ class Processes {
   /// comparison, a move), so that no two threads use a communicator at once. Threads must acquire
   /// it in the same order in all processes.
   std::mutex& collectives_mutex() const;
-  double timeout_s() const { return timeout_s_; }  ///< How long a position may be late for a collective.
+  /// How long a position may be late for a collective.
+  double timeout_s() const { return timeout_s_; }
 
   /// The communicator with which a device of this process takes part in collectives over a mesh.
   /// Errors: as communicator(); TraceError for a device that was not given to
@@ -77,8 +78,8 @@ std::shared_ptr<const Processes> processes();
 /// True if a device belongs to another process than this. Cheaper than processes()->process_of().
 bool is_of_other_process(const Device* device);
 
-/// For tests, in which threads stand for processes: while it lives, processes() returns its
-/// argument in this thread.
+/// For tests in which threads play the role of processes: during its lifetime, processes() returns
+/// its argument in this thread.
 class ActAsProcess {
  public:
   explicit ActAsProcess(std::shared_ptr<const Processes> processes);  ///< Takes effect at once.

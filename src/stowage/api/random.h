@@ -1,4 +1,4 @@
-// Random numbers: Threefry keys and the bits of JAX (partitionable), by the names of jax.random.
+// Random numbers from keys, with the names and bits of jax.random (partitionable Threefry).
 // Not a generator with state; a key is a value, and is used once.
 #pragma once
 
@@ -10,13 +10,13 @@
 namespace stow::random {
 
 // A key is u32[2]. Source: Salmon et al. 2011 (Threefry 2x32, 20 rounds); jax/_src/random.
-// Errors of all: TraceError if the key is not u32[2] or the dtype is none they make.
+// Errors of all functions: TraceError if the key is not u32[2], or for an unsupported dtype.
 
 /// The key of a seed: {seed >> 32, seed & 0xffffffff}.
 Array key(uint64_t seed);
-/// `n` independent keys.
+/// Derives `n` independent keys.
 std::vector<Array> split(const Operand& key, int n);
-/// As many keys as it says, two by default: auto [a, b] = split(key), auto [a, b, c] = split<3>(key).
+/// split into `n` keys, two by default: auto [a, b] = split(key), auto [a, b, c] = split<3>(key).
 template <size_t n = 2>
 std::array<Array, n> split(const Operand& key) {
   const std::vector<Array> keys = random::split(key, static_cast<int>(n));
@@ -24,18 +24,18 @@ std::array<Array, n> split(const Operand& key) {
   std::copy(keys.begin(), keys.end(), result.begin());
   return result;
 }
-/// The same as one array u32[n,2].
+/// split into one array of `n` keys, u32[n,2].
 Array split_array(const Operand& key, int64_t n);
-/// A key that depends on both; `data` is a scalar integer.
+/// Derives a key from a key and a scalar integer.
 Array fold_in(const Operand& key, const Operand& data);
-/// Uniform bits of an unsigned dtype.
+/// Uniform random bits, as an unsigned dtype.
 Array bits(const Operand& key, const Shape& shape, DType dtype = DType::kU32);
-/// Uniform in [low, high) of a float dtype.
+/// Uniform numbers in [low, high), of a float dtype.
 Array uniform(const Operand& key, const Shape& shape, DType dtype = DType::kF32, double low = 0,
               double high = 1);
-/// Standard normal, by the inverse of erf.
+/// Standard normal numbers, by the inverse of erf.
 Array normal(const Operand& key, const Shape& shape, DType dtype = DType::kF32);
-/// Normal numbers that lie in (low, high), by the inverse of erf.
+/// Standard normal numbers restricted to (low, high), by the inverse of erf.
 Array truncated_normal(const Operand& key, double low, double high, const Shape& shape,
                        DType dtype = DType::kF32);
 /// Numbers of density exp(-x) for x >= 0.
@@ -48,110 +48,114 @@ Array logistic(const Operand& key, const Shape& shape, DType dtype = DType::kF32
 Array cauchy(const Operand& key, const Shape& shape, DType dtype = DType::kF32);
 /// -1 or 1 with equal probability.
 Array rademacher(const Operand& key, const Shape& shape, DType dtype = DType::kI32);
-/// Whole numbers in [low, high) of an integer dtype; `low` where that is empty. As in JAX, a range
-/// whose size is no power of two is uneven by about its square over 2^64.
+/// Integers in [low, high), of an integer dtype; `low` if the range is empty. As in JAX, if the
+/// size of the range is not a power of two, probabilities differ by about its square / 2^64.
 Array randint(const Operand& key, const Shape& shape, int64_t low, int64_t high,
               DType dtype = DType::kI32);
 /// 0 to n - 1 (i32) in random order.
 Array permutation(const Operand& key, int64_t n);
-/// The slices of an axis in random order; `independent`: each lane of the axis in its own.
+/// The slices of an axis in random order. `independent`: each index of the other axes has an
+/// order of its own.
 Array permutation(const Operand& key, const Array& x, int axis = 0, bool independent = false);
-/// The same between bounds that are arrays of integers and broadcast to `shape`.
+/// randint with bounds that are arrays of integers and broadcast to `shape`.
 Array randint(const Operand& key, const Shape& shape, const Array& low, const Array& high,
               DType dtype = DType::kI32);
 struct ChoiceOptions {
-  bool replace = true;
-  std::optional<Array> p = {};  ///< Probabilities, one an element; else all alike.
-  int axis = 0;                 ///< Axis of an array to choose from.
+  bool replace = true;          ///< False: each element is drawn at most once.
+  std::optional<Array> p = {};  ///< Probability of each element; none: uniform.
+  int axis = 0;                 ///< Axis of an array whose slices are drawn.
 };
-/// Numbers of 0 to n - 1 (i32), or slices of an axis of x, which `shape` replaces.
-/// Errors: also TraceError where without replacement more are asked for than there are.
+/// Random numbers of 0 to n - 1 (i32).
+/// Errors: also TraceError for more draws than elements without replacement.
 Array choice(const Operand& key, int64_t n, const Shape& shape, const ChoiceOptions& options = {});
+/// Random slices of an axis of x. In the result `shape` replaces that axis. Errors: as above.
 Array choice(const Operand& key, const Array& x, const Shape& shape,
              const ChoiceOptions& options = {});
-/// True with probability p, which broadcasts to `shape`.
+/// True with probability p; p broadcasts to `shape`.
 Array bernoulli(const Operand& key, const Operand& p, const Shape& shape);
 /// True with probability p; the result has the shape of p.
 Array bernoulli(const Operand& key, const Operand& p = 0.5);
 /// Standard Gumbel: -log(-log(uniform)).
 Array gumbel(const Operand& key, const Shape& shape, DType dtype = DType::kF32);
-/// Indices (i32) drawn with probabilities softmax(logits) along an axis, which is dropped; `shape`,
-/// if given, ends in the shape of the other axes and says how often they are drawn. Without `replace`
-/// no index is drawn twice for the same logits.
-/// Errors: also TraceError where more are to be drawn so than there are.
+/// Indices (i32) drawn with probabilities softmax(logits) along an axis, which is dropped. `shape`:
+/// shape of the result; it ends in the shape of the remaining axes, and its leading axes count
+/// repeated draws. Without `replace`, no index is drawn twice for the same logits.
+/// Errors: also TraceError for more draws than indices without `replace`.
 Array categorical(const Operand& key, const Operand& logits, int axis = -1,
                   const std::optional<Shape>& shape = {}, bool replace = true);
 
-// Distributions with parameters, which broadcast to `shape`, or to each other where none is given.
-// Errors of all: also TraceError where they do not.
+// Distributions with parameters, which broadcast to `shape`; without a shape, to each other.
+// Errors of all functions: also TraceError if they do not broadcast.
 
 /// Numbers of density x^(a - 1) exp(-x) / gamma(a), for a > 0. Types: f32 and f64. The gradient by
 /// a is random_gamma_grad, which has no gradient itself.
 /// Source: Marsaglia and Tsang 2000; Figurnov et al. 2018 for the gradient.
 Array gamma(const Operand& key, const Operand& a, const std::optional<Shape>& shape = {},
             DType dtype = DType::kF32);
-/// Its logarithm, exact where a is small.
+/// The logarithm of a gamma variable, also accurate for small a.
 Array loggamma(const Operand& key, const Operand& a, const std::optional<Shape>& shape = {},
                DType dtype = DType::kF32);
 /// Numbers of density proportional to x^(a - 1) (1 - x)^(b - 1), by two gamma variables.
 Array beta(const Operand& key, const Operand& a, const Operand& b,
            const std::optional<Shape>& shape = {}, DType dtype = DType::kF32);
-/// Vectors of sum 1, of density proportional to the product of x[i]^(alpha[i] - 1).
-/// Shapes: alpha [..., n]; `shape` is without n.
+/// Vectors with sum 1, of density proportional to the product of x[i]^(alpha[i] - 1).
+/// Shapes: alpha [..., n]; `shape` does not include n.
 Array dirichlet(const Operand& key, const Operand& alpha, const std::optional<Shape>& shape = {},
                 DType dtype = DType::kF32);
-/// Student's, of `df` degrees of freedom.
+/// Numbers of Student's t distribution with `df` degrees of freedom.
 Array t(const Operand& key, const Operand& df, const std::optional<Shape>& shape = {},
         DType dtype = DType::kF32);
-/// A sum of `df` squares of normal numbers.
+/// Sums of `df` squares of standard normal numbers.
 Array chisquare(const Operand& key, const Operand& df, const std::optional<Shape>& shape = {},
                 DType dtype = DType::kF32);
-/// A quotient of two such, each over its degrees of freedom.
+/// Numbers of the F distribution: the quotient of two chi-square variables, each divided by its
+/// degrees of freedom.
 Array f(const Operand& key, const Operand& dfnum, const Operand& dfden,
         const std::optional<Shape>& shape = {}, DType dtype = DType::kF32);
 /// Numbers of density proportional to exp(-|x|^p).
 Array generalized_normal(const Operand& key, double p, const Shape& shape = {},
                          DType dtype = DType::kF32);
-/// Evenly in the ball where the p-norm of d numbers is below 1. Shapes: shape and d.
+/// Uniform vectors of d numbers in the ball whose p-norm is below 1. Shapes: [shape..., d].
 Array ball(const Operand& key, int64_t d, double p = 2, const Shape& shape = {},
            DType dtype = DType::kF32);
-/// exp(exponential / b): of density b / x^(b + 1) for x >= 1.
+/// exp(exponential / b): numbers of density b / x^(b + 1) for x >= 1.
 Array pareto(const Operand& key, const Operand& b, const std::optional<Shape>& shape = {},
              DType dtype = DType::kF32);
-/// The length of a vector of two normal numbers, times `scale`.
+/// The length of a vector of two standard normal numbers, times `scale`.
 Array rayleigh(const Operand& key, const Operand& scale, const std::optional<Shape>& shape = {},
                DType dtype = DType::kF32);
-/// Numbers of distribution 1 - exp(-(x / scale)^concentration).
+/// Numbers with the distribution function 1 - exp(-(x / scale)^concentration).
 Array weibull_min(const Operand& key, const Operand& scale, const Operand& concentration,
                   const std::optional<Shape>& shape = {}, DType dtype = DType::kF32);
-/// exp(sigma normal).
+/// exp(sigma * normal).
 Array lognormal(const Operand& key, const Operand& sigma = 1.0,
                 const std::optional<Shape>& shape = {}, DType dtype = DType::kF32);
-/// The inverse normal distribution of this mean and scale 1. Source: Michael et al. 1976.
+/// Numbers of the inverse Gaussian distribution with this mean and scale 1.
+/// Source: Michael et al. 1976.
 Array wald(const Operand& key, const Operand& mean, const std::optional<Shape>& shape = {},
            DType dtype = DType::kF32);
-/// Numbers of a density that rises evenly from left to mode and falls evenly to right.
+/// Numbers of a density that rises linearly from left to mode and falls linearly to right.
 Array triangular(const Operand& key, const Operand& left, const Operand& mode, const Operand& right,
                  const std::optional<Shape>& shape = {}, DType dtype = DType::kF32);
-/// The length of a vector of three normal numbers.
+/// The length of a vector of three standard normal numbers.
 Array maxwell(const Operand& key, const Shape& shape = {}, DType dtype = DType::kF32);
-/// The same with a random sign, times `scale`, plus `loc`. Shapes: `shape`, then that of both
-/// parameters; as in JAX the latter twice where there is no `shape`.
+/// A maxwell number with a random sign, times `scale`, plus `loc`. Shapes: `shape`, then the shape
+/// to which the parameters broadcast. With an empty `shape`, that shape occurs twice, as in JAX.
 Array double_sided_maxwell(const Operand& key, const Operand& loc, const Operand& scale,
                            const Shape& shape = {}, DType dtype = DType::kF32);
-/// How often an event of rate `lam` comes; computed in f32, -1 for NaN and infinity.
-/// Source: Knuth below 10; Hormann 1993.
+/// Numbers of a Poisson distribution of rate `lam`; computed in f32, -1 for NaN and infinity.
+/// Source: Knuth for rates below 10; Hormann 1993 for larger ones.
 Array poisson(const Operand& key, const Operand& lam, const std::optional<Shape>& shape = {},
               DType dtype = DType::kI32);
-/// How many of n trials succeed, each with probability p, as floats: NaN where n or p makes no sense.
-/// Source: sums of geometric numbers where few do; Hormann 1993 (BTRS).
+/// The number of successes in n trials of probability p, as a float; NaN if n or p is invalid.
+/// Source: sums of geometric numbers if few successes are expected; else Hormann 1993 (BTRS).
 Array binomial(const Operand& key, const Operand& n, const Operand& p,
                const std::optional<Shape>& shape = {}, DType dtype = DType::kF32);
-/// How often each of the outcomes along the last axis of p comes in n trials.
-/// Shapes: p [..., m], n as p without m; `shape` with m.
+/// The number of occurrences, in n trials, of each outcome along the last axis of p.
+/// Shapes: p [..., m]; n like p without m; `shape` includes m.
 Array multinomial(const Operand& key, const Operand& n, const Operand& p,
                   const std::optional<Shape>& shape = {}, DType dtype = DType::kF32);
-/// How many trials it takes until one succeeds, each with probability p.
+/// The number of trials of probability p up to and including the first success.
 Array geometric(const Operand& key, const Operand& p, const std::optional<Shape>& shape = {},
                 DType dtype = DType::kI32);
 

@@ -70,7 +70,7 @@ Array gamma_each(const Keys& keys, const Array& a, bool log_space) {
 // The derivative by a of log y, a gamma variable of shape a.
 Array log_slope(const Array& a, const Array& log_y) {
   const auto wide = [](const Array& x) { return convert_to(x, DType::kF64); };
-  return convert_to(log_gamma_sample_slope(wide(a), wide(log_y), a.dtype()), a.dtype());
+  return convert_to(log_gamma_sample_derivative(wide(a), wide(log_y), a.dtype()), a.dtype());
 }
 
 Array draw_gamma(const char* name, const Array& key, const Operand& a,

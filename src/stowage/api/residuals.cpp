@@ -12,7 +12,7 @@ std::vector<SavedResidual> saved_residuals_of(const TreeRef& arguments,
   std::vector<ArrayType> types;
   for (const Array& leaf : leaves_of(arguments)) types.push_back(leaf.type());
   const ActiveTrace active(std::make_shared<Trace>("saved_residuals", true));
-  const Nested nested =
+  const NestedTrace nested =
       trace_nested("saved_residuals", types, paths, types.size(),
                    [&](std::span<const Array> inputs) { return leaves_of(function(inputs).ref); });
   ReverseSpec spec;

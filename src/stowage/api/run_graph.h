@@ -1,5 +1,5 @@
-// GraphRunner: compiles and runs graphs at once, one program for all graphs of equal structure.
-// Not a jit cache; that spares the tracing too.
+// GraphRunner: compiles and runs graphs, and caches one program for all graphs of equal structure.
+// Not a jit cache, which also avoids tracing.
 #pragma once
 
 #include <memory>
@@ -20,7 +20,7 @@ class GraphRunner {
   /// Runs `graph` on `device`. Errors: as compile() and Executable::run().
   std::vector<DeviceBufferPtr> run(Graph graph, const DevicePtr& device,
                                    std::span<const DeviceBufferPtr> arguments);
-  /// How many programs were compiled, for tests.
+  /// Number of programs compiled so far, for tests.
   int64_t n_compiled() const { return n_compiled_; }
 
  private:

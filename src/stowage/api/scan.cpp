@@ -90,8 +90,8 @@ std::string leaf_name(std::string_view what, const std::string& path) {
   return path.empty() ? fmt::format("the {}", what) : fmt::format("{} '{}'", what, path);
 }
 
-Nested trace_loop_body(const LoopBody& loop, std::vector<Array>& carry) {
-  Nested nested;
+NestedTrace trace_loop_body(const LoopBody& loop, std::vector<Array>& carry) {
+  NestedTrace nested;
   for (int attempt = 0; attempt < 2; ++attempt) {
     std::vector<ArrayType> types;
     for (const Array& c : carry) types.push_back(c.type());
@@ -140,7 +140,7 @@ ScanResult run_scan(const ScanRequest& request) {
       result.result = request.body(inputs);
       return leaves_of(result.result.ref);
     };
-    Nested nested = trace_loop_body(loop, carry);
+    NestedTrace nested = trace_loop_body(loop, carry);
     params.n_consts = static_cast<int>(nested.captures.size());
     params.n_carries = static_cast<int>(carry.size());
     params.out_axes = stacked_axes(request, nested.graph, carry.size());

@@ -6,27 +6,27 @@
 
 namespace stow {
 
-/// ScanOptions::unroll: no loop is left.
+/// Value of ScanOptions::unroll that replaces the whole loop by its iterations.
 inline constexpr int64_t kUnrollFully = 0;
 
 struct ScanOptions {
-  /// The number of iterations; needed only where nothing is scanned, checked elsewhere.
+  /// The number of iterations. Required if nothing is scanned; else checked, if given.
   int64_t length = -1;
-  /// From the last slice to the first; the stacked results keep the order of the slices.
+  /// True: runs from the last slice to the first. Stacked results keep the order of the slices.
   bool reverse = false;
-  /// The axis that is scanned over: one for all leaves, or one a leaf. Negative ones count from the
-  /// end.
+  /// The axis that is scanned: one for all leaves, or one for each leaf. A negative one counts from
+  /// the end.
   Dims axes = {0};
-  /// The axis that the stacked results get, in the same way; negative ones count from the end of
-  /// the result.
+  /// The axis of the stacked results: one for all leaves, or one for each leaf. A negative one
+  /// counts from the end of the result.
   Dims out_axes = {0};
-  /// Number of iterations that are laid out in the loop's body, one after another. The program has
-  /// another form but gives the same bits, gradients included.
+  /// Number of iterations in one iteration of the unrolled loop; kUnrollFully unrolls the whole
+  /// loop. Results and gradients have the same bits for every value.
   int64_t unroll = 1;
 };
 
-/// A type-erased scan. The body's leaves are those of the carry, then of the slice; its result's
-/// those of the new carry, then of what is stacked.
+/// A type-erased scan. The body takes the leaves of the carry, then those of the slice. Its result
+/// has the leaves of the new carry, then those to be stacked.
 struct ScanRequest {
   TreeRef init, xs;
   ScanOptions options;
@@ -34,13 +34,14 @@ struct ScanRequest {
   SourceLocation at;
 };
 struct ScanResult {
-  std::vector<Array> carry, ys;
-  OwnedTree result;
+  std::vector<Array> carry, ys;  ///< Leaves of the final carry, and stacked results.
+  OwnedTree result;              ///< Result of the body; its leaves belong to the body's trace.
 };
+/// Runs or records a scan. Errors: as scan.
 ScanResult run_scan(const ScanRequest& request);
 
-/// The result of scan for a body that returns R, from the leaves.
-/// Errors: TraceError where the body returned a carry of another structure.
+/// Builds the result of scan for a body that returns R.
+/// Errors: TraceError if the body returned a carry of another structure.
 template <typename R, typename Carry>
 auto scan_results(const Carry& carry, const ScanResult& result, SourceLocation at) {
   const char* const what = "[scan] the carry and what the body returns for it:";
@@ -55,8 +56,8 @@ auto scan_results(const Carry& carry, const ScanResult& result, SourceLocation a
   }
 }
 
-/// True if a body returns the carry, or a pair whose first part is the carry; else stops the
-/// compilation with a sentence.
+/// True if a body returns the carry, or a pair whose first part is the carry; else compilation
+/// fails with a message.
 template <typename R, typename Carry>
 constexpr bool check_scan_body() {
   constexpr bool is_carry = std::same_as<R, Carry>;
@@ -74,13 +75,14 @@ constexpr bool check_scan_body() {
 }
 
 /// carry = init; for each i: (carry, y[i]) = body(carry, xs[i]); returns (carry, y stacked).
-/// Shapes:  leaves of xs [length, …]; slices drop the axis 0, stacked results get it; other axes by
-///          `axes` and `out_axes`.
-/// Forms:   body returns pair(carry, y), and scan pair(carry, ys); or body returns the carry alone,
-///          and so does scan. Pass None{} and `length` to scan nothing.
-/// Errors:  TraceError naming the leaf where lengths differ or an axis is not there, or where the
-///          body returns a carry of another type than it was given (a weak scalar to begin with
-///          takes the body's type).
+/// Shapes:  leaves of xs [length, …]; slices lack the axis 0, and stacked results have it. `axes`
+///          and `out_axes` choose other axes.
+/// Forms:   body returns pair(carry, y), and scan returns pair(carry, ys); or body returns the
+///          carry only, and scan returns the carry. Without xs, pass None{} and `length`.
+/// Types:   body returns a carry of the type of its argument; a weak scalar in `init` takes the
+///          type that body returns.
+/// Errors:  TraceError naming the leaf whose length differs, whose axis does not exist, or that
+///          body returns with another type.
 /// Source:  JAX's lax.scan.
 template <typename Body, typename Init, typename Xs = None>
 auto scan(Body body, const Init& init, const Xs& xs = {}, ScanOptions options = {}, STOW_AT) {

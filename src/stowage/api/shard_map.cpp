@@ -124,7 +124,7 @@ ShardMapResult run_shard_map(const ShardMapCall& call, const TreeRef& arguments,
   // A mesh of one device has no parts: the body is the whole program.
   const NamedSharding replicated(call.mesh, {});
   const bool is_over_mesh = sharding_over_mesh(Sharding(replicated)) != nullptr;
-  if (is_over_mesh) note_mesh(replicated);
+  if (is_over_mesh) record_mesh(replicated);
 
   const std::vector<std::string> paths = paths_of(arguments);
   std::vector<Array> parts = leaves_of(arguments);
@@ -145,7 +145,7 @@ ShardMapResult run_shard_map(const ShardMapCall& call, const TreeRef& arguments,
     check_result();
     result.outputs = leaves_of(result.result.ref);
   } else {
-    Nested nested =
+    NestedTrace nested =
         trace_nested("shard_map", types, paths, parts.size(), [&](std::span<const Array> inputs) {
           const ManualMesh manual(mesh, call.automatic);
           result.result = function(inputs);

@@ -1,5 +1,5 @@
-// shard_map: a function written for one position of a mesh, as a function of whole arrays.
-// Not the partitioner, which finds the program of one position by itself (passes/partition.h).
+// shard_map: turns a function for one position of a mesh into a function of whole arrays.
+// Not the partitioner, which derives the program of one position (passes/partition.h).
 #pragma once
 
 #include <initializer_list>
@@ -14,19 +14,19 @@
 
 namespace stow {
 
-/// How the leaves of a tree are cut: one specification for all, one an argument (or element of the
-/// result's tuple), or one for each leaf below a path: P("x"), {P("x"), P()},
-/// {{"0/w", P("x")}, {"0", P()}}. The longest path that fits counts, as in ShardingsByPath.
+/// Specifications of the leaves of a tree: one for all leaves; one for each argument, or element of
+/// the result's tuple; or one for each path: P("x"), {P("x"), P()}, {{"0/w", P("x")}, {"0", P()}}.
+/// A path stands for the leaves at it and below. The longest path that matches a leaf decides.
 class SpecsByPath {
  public:
   SpecsByPath(PartitionSpec all) { by_path_.emplace_back("", std::move(all)); }  // NOLINT
-  SpecsByPath(std::initializer_list<PartitionSpec> by_number);                   ///< "0", "1", ….
+  SpecsByPath(std::initializer_list<PartitionSpec> by_number);  ///< By the paths "0", "1", ….
   SpecsByPath(std::initializer_list<std::pair<std::string, PartitionSpec>> by_path)
-      : by_path_(by_path) {}  ///< One a path.
+      : by_path_(by_path) {}  ///< One for each path.
 
-  /// The one for a leaf, or null.
+  /// The specification of the leaf at `path`; null if no path matches.
   const PartitionSpec* find(std::string_view path) const;
-  /// In the order given.
+  /// Paths and specifications, in the order given.
   const std::vector<std::pair<std::string, PartitionSpec>>& all() const { return by_path_; }
 
  private:
@@ -34,44 +34,45 @@ class SpecsByPath {
 };
 
 struct ShardMapOptions {
-  /// The mesh axes that the body is written for one position of; empty: all. Along the others the body sees
-  /// whole arrays, and the partitioner cuts them as outside. Specifications and collectives name none of
-  /// those.
+  /// The manual mesh axes: the body sees the part of one position along them. Empty: all axes.
+  /// Along other (automatic) axes the body sees whole arrays, which the partitioner cuts.
+  /// Specifications and collectives name manual axes only.
   std::vector<std::string> axis_names = {};
 };
 
-/// The arguments of a call of shard_map().
+/// The checked arguments of a call of shard_map().
 struct ShardMapCall {
-  /// Errors: TraceError for a specification that names an axis that the mesh has not, one twice, or one
-  /// that axis_names leaves out; for axis_names that name such axes.
+  /// Errors: TraceError for a specification that names an automatic axis, an axis that the mesh
+  /// lacks, or one twice; for axis_names that the mesh lacks or that repeat.
   ShardMapCall(sharding::Mesh over, SpecsByPath in, SpecsByPath out, ShardMapOptions options,
                SourceLocation from);
 
   sharding::Mesh mesh;
   SpecsByPath in_specs, out_specs;
-  std::vector<int> automatic;  ///< The numbers of the axes that axis_names leaves out.
+  std::vector<int> automatic;  ///< Numbers of the automatic axes.
   SourceLocation at;
 };
 /// A type-erased call in a trace.
 struct ShardMapResult {
-  std::vector<Array> outputs;
-  OwnedTree result;  ///< Its leaves are of the body's trace.
+  std::vector<Array> outputs;  ///< Leaves of the result, as whole arrays.
+  OwnedTree result;  ///< The result's tree; its leaves belong to the body's trace.
 };
 ShardMapResult run_shard_map(const ShardMapCall& call, const TreeRef& arguments,
                              const LeafFunction& function);
 
-/// A function of whole arrays that runs `function` on the parts of each position of the mesh.
-/// Shapes:  an argument's part is the argument cut as `in_specs` says; a result is its parts put
-///          together as `out_specs` says. Every leaf needs a specification.
-/// Body:    trees in, trees out, with the collectives of collectives.h. Arrays that it captures are
-///          whole at every position, and their cotangents are summed over the mesh.
-/// Where:   in jit, scan, checkpoint, vmap and under gradients; outside of a trace it is a jitted
-///          function. Arguments that lie otherwise are moved as by a sharding constraint.
-/// Errors:  TraceError for a specification with more entries than an array has axes, an extent that
-///          the mesh axes do not divide (names the nearest that they do), a leaf without one, a
-///          path that is no part; a call in the body of another shard_map; an effect in the body;
-///          when compiled, for a result that may differ along a mesh axis that its specification
-///          leaves out.
+/// Returns a function of whole arrays that runs `function` on the parts of each mesh position.
+/// Shapes:  `in_specs` cuts the arguments into parts; `out_specs` joins the parts of the results.
+///          Every leaf needs a specification.
+/// Body:    takes and returns trees, and may call the functions of collectives.h. Captured arrays
+///          are whole at every position; their cotangents are summed over the mesh.
+/// Calls:   in jit, scan, checkpoint and vmap, and with gradients. Outside of a trace it is a
+///          jitted function. Arguments with another sharding are moved as by
+///          with_sharding_constraint.
+/// Errors:  TraceError for a specification with more entries than an array has axes; an extent that
+///          the mesh axes do not divide (the message gives the nearest sizes that they divide); a
+///          leaf without a specification; a path that is no part of the tree; a call in the body of
+///          another shard_map; an effect in the body. When compiled, TraceError for a result that
+///          may differ along a mesh axis that its specification omits.
 /// Source:  jax.shard_map.
 template <typename F>
 auto shard_map(F function, sharding::Mesh mesh, SpecsByPath in_specs, SpecsByPath out_specs,

@@ -1,4 +1,4 @@
-// Shardings: on which devices an array lies, how it is cut, and in which memory kind.
+// Shardings: the devices that hold an array, its division into parts, and its memory kind.
 // Not the arrays themselves; shards.h has their parts.
 #pragma once
 

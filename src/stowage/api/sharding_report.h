@@ -1,4 +1,4 @@
-// ShardingReport: what a program over a mesh holds more than it must, and what its positions send.
+// ShardingReport: values that a program over a mesh keeps larger than needed, and its collectives.
 // Not a memory plan; that is memory_analysis().
 #pragma once
 
@@ -11,18 +11,19 @@ namespace stow {
 
 /// Report on one position of a compiled program; empty for a program on one device.
 struct ShardingReport {
-  /// Values that pass through a form larger than both ends, or stay whole though an axis of the
-  /// mesh divides them, with bytes and source; the largest first.
+  /// Values whose resharding passes through a form larger than both ends, or that stay whole
+  /// although a mesh axis divides them, with bytes and source; the largest first.
   std::vector<ShardingNote> notes;
-  /// By op, as they run: loops are multiplied out, what the backward pass makes again counts again,
-  /// and of alternatives all count. Bytes are those of a ring, sent by a position.
+  /// Number and bytes of the collectives that run, by op. Loops count their iterations, recomputed
+  /// collectives count again, and all branches of a cond count. Bytes: those that one position
+  /// sends in ring algorithms.
   std::vector<CollectiveCount> collectives;
 };
 
-/// The report of a program.
+/// Returns the report of a program.
 ShardingReport sharding_report_of(const Executable& program);
 
-/// One line a note and a collective.
+/// Returns one line for each kind of collective and each note.
 std::string to_string(const ShardingReport& report);
 
 }  // namespace stow

@@ -60,8 +60,9 @@ Array make_array_from_callback(const Shape& shape, const Sharding& sharding,
                                const std::function<Array(const ShardIndex&)>& callback,
                                std::optional<DType> dtype = std::nullopt,
                                const PartOptions& options = {}, STOW_AT);
-/// The same with parts written in place: `fill(index, out)` fills `out` with the bytes of the part,
-/// row-major in `dtype`. A part in disk memory needs host memory of its size meanwhile.
+/// make_array_from_callback with parts written in place: `fill(index, out)` fills `out` with the
+/// bytes of the part, row-major in `dtype`. A part in disk memory temporarily needs host memory of
+/// its size.
 Array make_array_from_fill(
     const Shape& shape, DType dtype, const Sharding& sharding,
     const std::function<void(const ShardIndex&, std::span<std::byte> out)>& fill,

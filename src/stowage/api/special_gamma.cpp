@@ -233,7 +233,7 @@ Array zeta_value(const Array& x, const Array& q) {
 
 }  // namespace
 
-Array log_gamma_sample_slope(const Array& a, const Array& log_y, DType dtype) {
+Array log_gamma_sample_derivative(const Array& a, const Array& log_y, DType dtype) {
   const double epsilon = epsilon_of(dtype);
   const Array y = exp(log_y), is_large = a > kLargeShape;
   const Array inside = logical_and(logical_and(a > 0.0, ~is_large), log_y < kInf);
@@ -248,8 +248,8 @@ Array log_gamma_sample_slope(const Array& a, const Array& log_y, DType dtype) {
 Array random_gamma_grad(const Operand& a, const Operand& x) {
   const Site site(a.at);
   const DType dtype = float_dtype(a, x).dtype;
-  return in_f64("random_gamma_grad", {a, x}, [dtype](const Arrays& v) {
-    const Array slope = v[1] * log_gamma_sample_slope(v[0], log(v[1]), dtype);
+  return compute_in_f64("random_gamma_grad", {a, x}, [dtype](const Arrays& v) {
+    const Array slope = v[1] * log_gamma_sample_derivative(v[0], log(v[1]), dtype);
     const Array wrong = ~logical_and(v[0] > 0.0, v[1] >= 0.0);
     return where(wrong, kNan, where(v[1] == 0.0, 0.0, slope));
   });
@@ -266,7 +266,7 @@ Array incomplete_gamma(const char* name, const Operand& a, const Operand& x, Par
     const Array by_x = igamma_density(v[0], v[1]);
     return part == Part::kLower ? Arrays{by_a, by_x} : Arrays{-by_a, -by_x};
   };
-  return with_slopes(name, {a, x}, value, slopes);
+  return with_derivatives(name, {a, x}, value, slopes);
 }
 
 }  // namespace
@@ -285,22 +285,22 @@ Array betainc(const Operand& a, const Operand& b, const Operand& x) {
                            log_beta(v[0], v[1]));
     return Arrays{by_x};
   };
-  return with_slopes("betainc", {a, b, x}, value, slopes, 2);
+  return with_derivatives("betainc", {a, b, x}, value, slopes, 2);
 }
 
 Array betaln(const Operand& a, const Operand& b) {
-  return in_f64("betaln", {a, b}, [](const Arrays& v) { return log_beta(v[0], v[1]); });
+  return compute_in_f64("betaln", {a, b}, [](const Arrays& v) { return log_beta(v[0], v[1]); });
 }
 
 Array zeta(const Operand& x, const Operand& q) {
-  return in_f64("zeta", {x, q}, [](const Arrays& v) { return zeta_value(v[0], v[1]); });
+  return compute_in_f64("zeta", {x, q}, [](const Arrays& v) { return zeta_value(v[0], v[1]); });
 }
 
 Array polygamma(const Operand& n, const Operand& x) {
   const Site site(x.at);
   if (!is_integer(n.dtype().dtype))
     fail_here("[polygamma] the order must be of integers, got {}", dtype_name(n.dtype().dtype));
-  return in_f64("polygamma", {n, x}, [](const Arrays& v) {
+  return compute_in_f64("polygamma", {n, x}, [](const Arrays& v) {
     const Array sign = where(v[0] == 2.0 * floor(v[0] / 2.0), -1.0, 1.0);
     const Array of_order = sign * exp(lgamma(v[0] + 1.0)) * zeta_value(v[0] + 1.0, v[1]);
     return where(v[0] == 0.0, digamma(v[1]), where(v[0] < 0.0, kNan, of_order));

@@ -130,9 +130,9 @@ Array ndtri_value(const Array& p) {
 
 }  // namespace
 
-Array with_slopes(const char* name, std::initializer_list<Operand> operands,
-                  std::function<Array(const Arrays&)> value,
-                  std::function<Arrays(const Arrays&)> slopes, size_t n_fixed) {
+Array with_derivatives(const char* name, std::initializer_list<Operand> operands,
+                       std::function<Array(const Arrays&)> value,
+                       std::function<Arrays(const Arrays&)> derivatives, size_t n_fixed) {
   const Site site(operands.begin()->at);
   const SourceLocation at = context().site;
   const Wide w = widened(name, operands);
@@ -151,7 +151,7 @@ Array with_slopes(const char* name, std::initializer_list<Operand> operands,
     const auto forward = [&](const Arrays& rest) { return std::pair(function(rest), rest); };
     const auto backward = [&](const Arrays& rest, const Array& ct) {
       const Site here(at);
-      Arrays cotangents = slopes(all(rest));
+      Arrays cotangents = derivatives(all(rest));
       for (Array& slope : cotangents)
         slope = convert_to(convert_to(ct, DType::kF64) * slope, w.dtype.dtype);
       return cotangents;
@@ -161,8 +161,8 @@ Array with_slopes(const char* name, std::initializer_list<Operand> operands,
   });
 }
 
-Array in_f64(const char* name, std::initializer_list<Operand> operands,
-             const std::function<Array(const Arrays&)>& value) {
+Array compute_in_f64(const char* name, std::initializer_list<Operand> operands,
+                     const std::function<Array(const Arrays&)>& value) {
   const Site site(operands.begin()->at);
   const Wide w = widened(name, operands);
   return run_as_one(name, [&] {
@@ -182,23 +182,23 @@ Array chebyshev(std::span<const double> c, const Array& t) {
 }
 
 Array ndtr(const Operand& x) {
-  return in_f64("ndtr", {x}, [](const Arrays& v) { return 0.5 * erfc(v[0] * -kRootHalf); });
+  return compute_in_f64("ndtr", {x}, [](const Arrays& v) { return 0.5 * erfc(v[0] * -kRootHalf); });
 }
 
 Array log_ndtr(const Operand& x) {
-  return with_slopes(
+  return with_derivatives(
       "log_ndtr", {x}, [](const Arrays& v) { return log_ndtr_value(v[0]); },
       [](const Arrays& v) { return Arrays{log_ndtr_slope(v[0])}; });
 }
 
 Array ndtri(const Operand& p) {
-  return with_slopes(
+  return with_derivatives(
       "ndtri", {p}, [](const Arrays& v) { return ndtri_value(v[0]); },
       [](const Arrays& v) { return Arrays{exp(-log_density(ndtri_value(v[0])))}; });
 }
 
 Array logit(const Operand& x) {
-  return with_slopes(
+  return with_derivatives(
       "logit", {x}, [](const Arrays& v) { return log(v[0] / (1.0 - v[0])); },
       [](const Arrays& v) { return Arrays{1.0 / (v[0] * (1.0 - v[0]))}; });
 }
@@ -212,23 +212,27 @@ Array times_log(const Array& x, const Array& y, const Array& log_y) {
 }  // namespace
 
 Array xlogy(const Operand& x, const Operand& y) {
-  return with_slopes(
+  return with_derivatives(
       "xlogy", {x, y}, [](const Arrays& v) { return times_log(v[0], v[1], log(v[1])); },
-      [](const Arrays& v) { return Arrays{log(v[1]), v[0] / v[1]}; });
+      [](const Arrays& v) {
+        return Arrays{log(v[1]), v[0] / v[1]};
+      });
 }
 
 Array xlog1py(const Operand& x, const Operand& y) {
-  return with_slopes(
+  return with_derivatives(
       "xlog1py", {x, y}, [](const Arrays& v) { return times_log(v[0], v[1], log1p(v[1])); },
-      [](const Arrays& v) { return Arrays{log1p(v[1]), v[0] / (1.0 + v[1])}; });
+      [](const Arrays& v) {
+        return Arrays{log1p(v[1]), v[0] / (1.0 + v[1])};
+      });
 }
 
 Array entr(const Operand& x) {
   const auto value = [](const Arrays& v) {
     return where(v[0] < 0.0, -kInf, where(v[0] == 0.0, 0.0, -(v[0] * log(v[0]))));
   };
-  return with_slopes("entr", {x}, value,
-                     [](const Arrays& v) { return Arrays{-(log(v[0]) + 1.0)}; });
+  return with_derivatives("entr", {x}, value,
+                          [](const Arrays& v) { return Arrays{-(log(v[0]) + 1.0)}; });
 }
 
 Array rel_entr(const Operand& p, const Operand& q) {
@@ -243,7 +247,7 @@ Array rel_entr(const Operand& p, const Operand& q) {
     return Arrays{where(inside, log(v[0]) + 1.0 - log(v[1]), 0.0),
                   where(inside, -(v[0] / v[1]), 0.0)};
   };
-  return with_slopes("rel_entr", {p, q}, value, slopes);
+  return with_derivatives("rel_entr", {p, q}, value, slopes);
 }
 
 Array kl_div(const Operand& p, const Operand& q) {
@@ -255,7 +259,8 @@ Array bessel_i0e(const Operand& x) {
   const auto slopes = [](const Arrays& v) {
     return Arrays{i1e_value(v[0]) - sign(v[0]) * i0e_value(v[0])};
   };
-  return with_slopes("bessel_i0e", {x}, [](const Arrays& v) { return i0e_value(v[0]); }, slopes);
+  return with_derivatives(
+      "bessel_i0e", {x}, [](const Arrays& v) { return i0e_value(v[0]); }, slopes);
 }
 
 Array bessel_i1e(const Operand& x) {
@@ -264,7 +269,8 @@ Array bessel_i1e(const Operand& x) {
     const Array slope = i0e_value(at) - i1e_value(at) * (sign(at) + 1.0 / at);
     return Arrays{where(tiny, 0.5, slope)};
   };
-  return with_slopes("bessel_i1e", {x}, [](const Arrays& v) { return i1e_value(v[0]); }, slopes);
+  return with_derivatives(
+      "bessel_i1e", {x}, [](const Arrays& v) { return i1e_value(v[0]); }, slopes);
 }
 
 }  // namespace stow

@@ -29,7 +29,7 @@ std::string named(const Array& array) {
         graph.input_names()[static_cast<size_t>(graph.value(impl.id).index)];
     if (!name.empty()) return fmt::format("argument '{}' of {}", name, impl.trace->what);
   }
-  const std::string place = source_path(impl.made);
+  const std::string place = source_path(impl.provenance);
   return place.empty() ? "" : "made at " + place;
 }
 
@@ -54,7 +54,7 @@ std::vector<ArrayType> infer_here(OpKind op, const Params& params,
 Array make_abstract(const ArrayType& type) {
   auto impl = std::make_shared<ArrayImpl>();
   impl->type = type;
-  impl->made = current_provenance();
+  impl->provenance = current_provenance();
   return Array(std::move(impl));
 }
 
@@ -130,10 +130,11 @@ Trace* current_trace() {
 ProvenancePtr current_provenance() {
   Context& c = context();
   if (c.scope.empty() && c.site.line == 0) return nullptr;
-  if (!c.last || c.last->location.line != c.site.line || c.last->location.file != c.site.file ||
-      c.last->scope != c.scope)
-    c.last = std::make_shared<const Provenance>(Provenance{c.scope, c.site});
-  return c.last;
+  ProvenancePtr& last = c.last_provenance;
+  if (!last || last->location.line != c.site.line || last->location.file != c.site.file ||
+      last->scope != c.scope)
+    last = std::make_shared<const Provenance>(Provenance{c.scope, c.site});
+  return last;
 }
 
 void throw_here(std::string message) {
@@ -142,7 +143,7 @@ void throw_here(std::string message) {
 
 std::string describe(const Array& array) {
   if (array.empty()) return "an empty Array";
-  const std::string place = to_string(array.impl()->made);
+  const std::string place = to_string(array.impl()->provenance);
   return to_string(array.type()) + (place.empty() ? "" : " made at " + place);
 }
 
@@ -150,13 +151,13 @@ Array Trace::input(const ArrayType& type, std::string name) {
   return wrap(graph.add_input(type, std::move(name)), current_provenance());
 }
 
-Array Trace::wrap(ValueId id, ProvenancePtr made) {
+Array Trace::wrap(ValueId id, ProvenancePtr provenance) {
   auto impl = std::make_shared<ArrayImpl>();
   impl->state = ArrayImpl::State::kTraced;
   impl->type = graph.type(id);
   impl->trace = shared_from_this();
   impl->id = id;
-  impl->made = std::move(made);
+  impl->provenance = std::move(provenance);
   return Array(std::move(impl));
 }
 
@@ -200,14 +201,15 @@ ValueId Trace::lift(const Array& array) {
       if (!impl.storage->donated.empty())
         fail_here("[array] {} was donated to {} and cannot be used again", describe(array),
                   impl.storage->donated);
-      return bakes && !impl.storage->literal.empty() ? bake(impl) : capture(array);
+      return literals_as_constants && !impl.storage->literal.empty() ? embed_literal(impl)
+                                                                     : capture(array);
     case ArrayImpl::State::kAbstract:
       return capture(array);
   }
   return {};
 }
 
-ValueId Trace::bake(const ArrayImpl& impl) {
+ValueId Trace::embed_literal(const ArrayImpl& impl) {
   const auto [it, is_new] = captured_.try_emplace({impl.storage.get(), 0});
   if (is_new) {
     it->second = constant(impl.type, impl.storage->literal);
@@ -253,11 +255,12 @@ std::vector<Array> record(OpKind op, Params params, std::span<const Array> opera
   }
   types = infer_here(op, node.params, types, node.graphs, operands);
   node.provenance = current_provenance();
-  const ProvenancePtr made = node.provenance;
+  const ProvenancePtr provenance = node.provenance;
   const NodeId id = trace->graph.add_node(std::move(node), types);
   std::vector<Array> results;
   for (size_t i = 0; i < types.size(); ++i)
-    results.push_back(trace->wrap(trace->graph.node(id).result(static_cast<int>(i)), made));
+    results.push_back(
+        trace->wrap(trace->graph.node(id).result(static_cast<int>(i)), provenance));
   return results;
 }
 
@@ -284,7 +287,7 @@ std::vector<Array> traced_or_run(const char* what,
     trace->graph.set_outputs(std::move(outputs));
   }
   std::vector<Array> results = run_or_abstract(what, std::move(trace->graph), trace->captures,
-                                               trace->over_mesh.get());
+                                               trace->mesh_sharding.get());
   results.resize(weak.size());  // less the token of effects
   for (size_t i = 0; i < results.size(); ++i) results[i].impl()->type.weak = weak[i];
   return results;
@@ -304,12 +307,12 @@ static Graph with_inputs_in_order(const Graph& from, std::span<const size_t> ord
   return to;
 }
 
-Nested trace_nested(const std::string& what, std::span<const ArrayType> inputs,
-                    std::span<const std::string> names, size_t captures_at,
-                    const std::function<std::vector<Array>(std::span<const Array>)>& body) {
+NestedTrace trace_nested(const std::string& what, std::span<const ArrayType> inputs,
+                         std::span<const std::string> names, size_t captures_at,
+                         const std::function<std::vector<Array>(std::span<const Array>)>& body) {
   Trace* outer = current_trace();
   STOW_CHECK(outer, "a nested trace needs a trace around it");
-  auto trace = std::make_shared<Trace>(what, outer->bakes);
+  auto trace = std::make_shared<Trace>(what, outer->literals_as_constants);
   const SourceLocation here = context().site;
   {
     const ActiveTrace active(trace);
@@ -335,7 +338,7 @@ Nested trace_nested(const std::string& what, std::span<const ArrayType> inputs,
   return {with_inputs_in_order(from, order), trace->captures, !trace->last_effect.empty()};
 }
 
-void pass_effects(Nested& nested) {
+void pass_effects(NestedTrace& nested) {
   if (nested.has_effects) return;
   nested.has_effects = true;
   const Array token = current_trace()->effect_token();
@@ -347,7 +350,7 @@ void pass_effects(Nested& nested) {
   nested.graph.set_outputs(std::move(outputs));
 }
 
-Array carry_effects(Nested& nested, size_t n_carries) {
+Array carry_effects(NestedTrace& nested, size_t n_carries) {
   const Array token = current_trace()->effect_token();
   const size_t n_captures = nested.captures.size();
   size_t at = 0;  // which capture it is

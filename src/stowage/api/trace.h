@@ -1,4 +1,4 @@
-// The tracing machinery: what an Array holds, the stack of traces, recording of nodes.
+// Tracing: the content of an Array, the stack of traces, recording of nodes.
 // Not public: users see array.h and the transforms.
 #pragma once
 
@@ -35,8 +35,8 @@ struct Shards {
 
 /// The data of a concrete array. Handles that differ only in whether their dtype is weak share it.
 struct Storage {
-  // Bytes on a device; or, without a buffer, a few bytes in the host, copied to a device when
-  // needed.
+  // Either bytes on a device, in `buffer`, or a few bytes in the host, in `literal`, which are
+  // copied to a device when needed.
   DeviceBufferPtr buffer;
   std::vector<std::byte> literal;
   std::string donated;  ///< The program that took the buffer, and where; empty: not donated.
@@ -59,16 +59,18 @@ struct ArrayImpl {
   std::shared_ptr<Trace> trace;
   ValueId id;
 
-  ProvenancePtr made;  ///< The scope and source line that made it; null if unknown.
+  ProvenancePtr provenance;  ///< The scope and source line that made it; null if unknown.
 };
 
 /// A graph under construction. Arrays of outer traces and concrete arrays that its nodes use become
 /// inputs after the declared ones, in the order of first use.
 class Trace : public std::enable_shared_from_this<Trace> {
  public:
-  /// `what`: the transform, for errors: "jit(step)". `bakes_literals`: literals become constants of
-  /// the graph instead of captured inputs. A nested trace takes the value of its outermost trace.
-  Trace(std::string what, bool bakes_literals) : what(std::move(what)), bakes(bakes_literals) {}
+  /// `what`: the transform, for errors: "jit(step)". `literals_as_constants`: literals become
+  /// constants of the graph instead of captured inputs. A nested trace has the value of its
+  /// outermost trace.
+  Trace(std::string what, bool literals_as_constants)
+      : what(std::move(what)), literals_as_constants(literals_as_constants) {}
 
   /// Adds a declared input and returns it.
   Array input(const ArrayType& type, std::string name);
@@ -76,7 +78,7 @@ class Trace : public std::enable_shared_from_this<Trace> {
   /// Errors: TraceError if the array has no data, its trace has ended or it was donated.
   ValueId lift(const Array& array);
   /// An Array that stands for a value of this graph.
-  Array wrap(ValueId id, ProvenancePtr made);
+  Array wrap(ValueId id, ProvenancePtr provenance);
   /// Adds a constant of rank 0 or a few elements, with these bytes.
   ValueId constant(const ArrayType& type, std::vector<std::byte> data);
 
@@ -88,17 +90,17 @@ class Trace : public std::enable_shared_from_this<Trace> {
   Array last_effect;
 
   const std::string what;
-  const bool bakes;
+  const bool literals_as_constants;
   bool ended = false;
   /// A sharding over the mesh that calls of device_put in this trace named; null: none did.
-  std::shared_ptr<const Sharding> over_mesh;
+  std::shared_ptr<const Sharding> mesh_sharding;
   Graph graph;
   std::vector<Array> captures;  ///< The array of each captured input, in the order of the inputs.
 
  private:
   Array first_effect_;  // the token of the outermost trace, once made
   ValueId capture(const Array& array);
-  ValueId bake(const ArrayImpl& impl);
+  ValueId embed_literal(const ArrayImpl& impl);
 
   std::map<std::pair<const void*, uint32_t>, ValueId> captured_;  ///< By storage, or trace and id.
   std::vector<std::shared_ptr<const Storage>> literals_;  ///< Kept alive, so that keys stay unique.
@@ -112,7 +114,7 @@ struct Context {
   DevicePtr device;     ///< The thread's default device; null: the program's.
   GraphRunner runner;
   std::shared_ptr<MeshPrograms> mesh_programs;  ///< Made when first needed.
-  ProvenancePtr last;  ///< The provenance returned last, for reuse.
+  ProvenancePtr last_provenance;  ///< The provenance returned last, for reuse.
 };
 /// The state of the calling thread.
 Context& context();
@@ -171,7 +173,7 @@ std::vector<Array> traced_or_run(const char* what, const std::function<std::vect
 
 /// A finished nested trace: its graph, and the arrays of the surrounding traces that it captured,
 /// in the order of the inputs that stand for them.
-struct Nested {
+struct NestedTrace {
   Graph graph;
   std::vector<Array> captures;
   /// True if a node in it has an effect. The graph then has the token of the last effect as an
@@ -181,16 +183,16 @@ struct Nested {
 /// Calls `body` in a new trace with inputs of these types and names; `body` returns the outputs.
 /// Inputs of the graph: the declared ones, with the captures before declared input number
 /// `captures_at` (0: first). `what`: the transform, for errors.
-Nested trace_nested(const std::string& what, std::span<const ArrayType> inputs,
-                    std::span<const std::string> names, size_t captures_at,
-                    const std::function<std::vector<Array>(std::span<const Array>)>& body);
+NestedTrace trace_nested(const std::string& what, std::span<const ArrayType> inputs,
+                         std::span<const std::string> names, size_t captures_at,
+                         const std::function<std::vector<Array>(std::span<const Array>)>& body);
 
 /// Makes a nested graph without effects capture the effect token and return it as an additional
 /// output.
-void pass_effects(Nested& nested);
+void pass_effects(NestedTrace& nested);
 /// Turns the effect token of a loop's body into a carry after its `n_carries` carries. Inputs of
 /// the body: captures, carries, slices. Returns the token that is the initial value of that carry.
-Array carry_effects(Nested& nested, size_t n_carries);
+Array carry_effects(NestedTrace& nested, size_t n_carries);
 /// Takes the results of a node with effects. Makes result `at`, the token, the last effect of the
 /// current trace, and returns the remaining results.
 std::vector<Array> take_effects(std::vector<Array> results, size_t at);

@@ -1,5 +1,5 @@
 // Trees: nested structs, vectors, maps, tuples, pairs, optionals and std::arrays of Array.
-// Not a container; a tree is the user's own type, seen leaf by leaf.
+// Not a container; a tree is a type of the user, visited leaf by leaf.
 #pragma once
 
 #include <map>
@@ -12,12 +12,13 @@
 #include "stowage/api/array.h"
 #include "stowage/api/for_each_macro.h"
 
-/// Makes a struct a tree of the listed fields: STOW_TREE(Layer, w1, w2) beside the struct, in its
-/// namespace; of a class template its name alone: STOW_TREE(Pair, first, second) where Pair is
-/// template <typename T> struct Pair; its parameters may be types, ints or size_ts, or one type and then
-/// ints or size_ts. Fields left out are carried along but are no part of the tree: a plain value that
-/// changes what a function computes must be a listed Static<T>, or a jitted function will not see
-/// that it changed.
+/// Makes a struct a tree of the listed fields: STOW_TREE(Layer, w1, w2) in the namespace of the
+/// struct. For a class template it takes the name of the template: STOW_TREE(Pair, first, second)
+/// for template <typename T> struct Pair. The template's parameters may be types, ints or size_ts,
+/// or one type and then ints or size_ts.
+/// Fields that are not listed are copied with the struct, but are not part of the tree. A plain
+/// value that changes what a function computes must be a listed Static<T>; else a jitted function
+/// does not notice its change.
 #define STOW_TREE(Type, ...)                                            \
   template <typename StowSelf, typename StowVisit>                      \
   requires(::stow::tree_detail::is_of<Type, StowSelf>())                \
@@ -32,7 +33,7 @@
 namespace stow {
 namespace tree_detail {
 
-// True if T is the type or of the class template.
+// True if T is `Type`, or an instance of the class template.
 template <typename Type, typename T>
 constexpr bool is_of() {
   return std::same_as<Type, T>;
@@ -72,22 +73,24 @@ inline constexpr bool has_type_and_sizes<Template<P, M, N...>, Template> = true;
 struct None {};
 STOW_TREE(None);
 
-/// A plain value as part of a tree's structure, and so of a jitted function's cache key.
+/// A plain value that is part of a tree's structure, and therefore of a jitted function's cache
+/// key.
 template <typename T>
 requires(concepts::Scalar<T> || std::is_enum_v<T> || std::same_as<T, std::string>) struct Static {
   T value{};
   operator const T&() const { return value; }  // NOLINT: stands for its value
 };
 
-/// Told of a tree from the outside in. Paths are "layers/0/w1".
+/// Visits a tree in preorder. The names of enter() form paths: "layers/0/w1".
 class TreeVisitor {
  public:
   virtual ~TreeVisitor() = default;
   virtual void leaf(Array& array) = 0;
-  /// Begins the subtree under this field, key or index; leave() ends it.
+  /// Begins the subtree of a field, key or index; leave() ends it.
   virtual void enter(std::string_view name) = 0;
   virtual void leave() = 0;
-  /// A node of this kind and number of children, or a static value's text, begins.
+  /// A node: its kind ("[", "{", "(", "?", "struct", or "static " and the value) and its number of
+  /// children, -1 for a struct.
   virtual void node(std::string_view kind, int64_t children) = 0;
 };
 
@@ -106,8 +109,8 @@ template <typename T>
 concept Struct = requires(T& t, AnyField v) {
   stow_visit_fields(t, v);
 };
-// A type that is an array and some structure, such as names of its axes. stow_visit_leaf, found by
-// its namespace, tells the visitor of one node with the structure as text, then of one leaf.
+// A type that is an array with further structure, such as names of its axes. stow_visit_leaf, found
+// by argument-dependent lookup, visits a node whose kind is the structure as text, then a leaf.
 template <typename T>
 concept CustomLeaf = requires(T& t, TreeVisitor& v) {
   stow_visit_leaf(t, v);
@@ -186,7 +189,8 @@ template <typename T>
 concept Tree = is_tree<std::remove_cvref_t<T>>();
 }  // namespace concepts
 
-/// Shows `tree` to `visitor`: fields in the order listed, map entries by key.
+/// Visits `tree` with `visitor`: fields in the order of STOW_TREE, map entries in the order of
+/// keys.
 template <typename T>
 void visit_tree(T& tree, TreeVisitor& visitor) {
   static_assert(
@@ -226,24 +230,24 @@ void visit_tree(T& tree, TreeVisitor& visitor) {
   }
 }
 
-/// A tree of any type. Refers to the tree; does not own it.
+/// A type-erased reference to a tree; does not own it.
 struct TreeRef {
   void* tree = nullptr;
   void (*visit)(void* tree, TreeVisitor& visitor) = nullptr;
   const std::type_info* type = nullptr;
 };
-/// Functions that take a reference to a const tree do not write to it.
+/// Returns a reference to a tree. Only assign_leaves and replace_selected write through it.
 template <concepts::Tree T>
 TreeRef tree_ref(const T& tree) {
   return {const_cast<T*>(&tree),
           [](void* p, TreeVisitor& v) { visit_tree(*static_cast<T*>(p), v); }, &typeid(T)};
 }
 
-// The same by reference, for any type of tree.
+// tree_leaves, tree_paths, tree_structure and the assignment of leaves, type-erased.
 std::vector<Array> leaves_of(const TreeRef& tree);
 std::vector<std::string> paths_of(const TreeRef& tree);
-/// The paths of all its parts, outermost first: leaves, and nodes with leaves or without. That of the
-/// tree itself is empty.
+/// The paths of all parts of a tree in preorder: leaves, and nodes with or without leaves. The path
+/// of the tree itself is "".
 std::vector<std::string> part_paths_of(const TreeRef& tree);
 std::string structure_of(const TreeRef& tree);
 void assign_leaves(const TreeRef& tree, std::span<const Array> leaves);
@@ -251,17 +255,17 @@ void assign_leaves(const TreeRef& tree, std::span<const Array> leaves);
 void check_same_structure(const TreeRef& a, const TreeRef& b, const std::string& what,
                           SourceLocation at = {});
 
-/// The leaves, in order.
+/// The leaves of a tree, in order.
 template <concepts::Tree T>
 std::vector<Array> tree_leaves(const T& tree) {
   return leaves_of(tree_ref(tree));
 }
-/// Their paths ("layers/0/w1"); that of a lone Array is empty.
+/// The paths of the leaves ("layers/0/w1"); "" for a tree that is a single Array.
 template <concepts::Tree T>
 std::vector<std::string> tree_paths(const T& tree) {
   return paths_of(tree_ref(tree));
 }
-/// The structure without the leaves, as text: equal texts, equal structures.
+/// The structure without the leaves, as text. Equal texts mean equal structures.
 template <concepts::Tree T>
 std::string tree_structure(const T& tree) {
   return structure_of(tree_ref(tree));
@@ -274,9 +278,10 @@ T tree_unflatten(const T& prototype, std::span<const Array> leaves) {
   return copy;
 }
 
-/// f(leaf, leaf of each of `rest`…) for every leaf, in a tree like the first. A function that has
-/// further parameters with defaults, other than zeros_like and ones_like, needs a lambda around it.
-/// Errors: TraceError naming the path where a structure differs.
+/// Returns a tree like `tree` whose leaves are f(leaf of `tree`, leaf of each of `rest`…). A
+/// function with further, defaulted parameters must be wrapped in a lambda, except zeros_like and
+/// ones_like.
+/// Errors: TraceError naming the first path at which structures differ.
 template <typename F, concepts::Tree T, concepts::Tree... Rest>
 T tree_map(F&& f, const T& tree, const Rest&... rest) {
   using Leaf = const Array&;
@@ -294,7 +299,7 @@ T tree_map(F&& f, const T& tree, const Rest&... rest) {
   (std::make_index_sequence<sizeof...(Rest)>());
   return tree_unflatten(tree, leaves);
 }
-/// The same of a function that has overloads: the one that takes one array, or one of each tree.
+/// tree_map of an overloaded function: selects the overload with one operand for each tree.
 template <concepts::Tree T>
 T tree_map(Array (*f)(const Operand&), const T& tree) {
   return tree_map([f](const Array& x) { return f(x); }, tree);
@@ -304,7 +309,7 @@ T tree_map(Array (*f)(const Operand&, const Operand&), const T& tree, const U& o
   return tree_map([f](const Array& x, const Array& y) { return f(x, y); }, tree, other);
 }
 
-/// f(path, leaf) for every leaf.
+/// Returns a tree like `tree` whose leaves are f(path, leaf).
 template <typename F, concepts::Tree T>
 T tree_map_with_path(F&& f, const T& tree) {
   std::vector<Array> leaves = tree_leaves(tree);

@@ -1,5 +1,5 @@
-// save_tree, load_tree: trees of arrays as safetensors files, each leaf a tensor by its path.
-// Not checkpoints of a training run; those are io/checkpoint_file.h's.
+// save_tree, load_tree: trees of arrays as safetensors files, with a tensor for each leaf.
+// Not checkpoints of a training run; see io/checkpoint_file.h.
 #pragma once
 
 #include <functional>
@@ -11,12 +11,12 @@
 namespace stow {
 
 struct TreeFileOptions {
-  /// Stands before each path and a slash: "model" gives "model/layers/0/w1".
+  /// Precedes each path, with a slash: "model" gives "model/layers/0/w1".
   std::string prefix = {};
-  /// The name of the tensor of a path, prefix included; none: the path itself.
+  /// Returns the tensor name of a leaf from its path with prefix. Empty: the name is that path.
   std::function<std::string(const std::string& path)> name = {};
-  /// Loading: true ignores tensors of the file that are no leaf's; false makes them an error. Tensors
-  /// that do not begin with `prefix` are ignored anyway, unless `name` is set.
+  /// For loading. False: a tensor of the file without a leaf is an error. True: it is ignored.
+  /// Tensors whose name does not begin with `prefix` are always ignored, unless `name` is set.
   bool allow_surplus = false;
 };
 
@@ -25,23 +25,24 @@ base::Result<void> save_leaves(const std::string& file, const TreeRef& tree,
 base::Result<std::vector<Array>> load_leaves(const std::string& file, const TreeRef& like,
                                        const TreeFileOptions& options);
 
-/// Writes the leaves of `tree` to a safetensors file, wherever they lie, piece by piece. The file is
-/// there whole or not at all: what stood there before stays until the last byte is on the disk. Arrays
-/// over a mesh are written whole; each process that calls it writes the file.
-/// Errors: the system's, as "FILE: reason"; a leaf that is traced, abstract, donated or empty, or parts of
-///         which lie in other processes alone; two
-///         leaves of one name, or a lone Array, whose path is empty, without a prefix.
+/// Writes the leaves of `tree`, in any memory kind, to a safetensors file, piece by piece. The file
+/// is replaced atomically, after all bytes are on the disk. Arrays over a mesh are written whole;
+/// each process that calls the function writes the file.
+/// Errors: "FILE: reason" for errors of the system; a leaf that is traced, abstract, donated or
+///         empty, or that has parts in other processes only; two leaves of one name; a tree that is
+///         a single Array, whose path is empty, without a prefix.
 template <concepts::Tree T>
 base::Result<void> save_tree(const std::string& file, const T& tree, const TreeFileOptions& options = {}) {
   return save_leaves(file, tree_ref(tree), options);
 }
 
-/// A tree like `like` with the values of a file. Each leaf has the type of that of `like`, which may
-/// be abstract, and lies in its memory, on its device or the default one. Of a leaf over a mesh
-/// (device_put of an abstract array says so, too) the ranges that this process holds are read alone.
-/// Errors: "FILE: reason" for a file that is missing or no safetensors file; tensors that are missing,
-///         surplus or of another dtype or shape than their leaf, all of them by name; a byte that is
-///         no bool. CapacityError where the device is full.
+/// Returns a tree like `like` with the values of a file. Each leaf has the type, memory kind and
+/// sharding of the leaf of `like`, which may be abstract; without a device, it is on the default
+/// device. For a leaf over a mesh (see device_put of an abstract array), only the ranges that this
+/// process holds are read.
+/// Errors: "FILE: reason" for a file that is missing or no safetensors file; for tensors that are
+///         missing, surplus or of another dtype or shape than their leaf, with all names; for a
+///         bool whose byte is neither 0 nor 1. CapacityError if the device is full.
 template <concepts::Tree T>
 base::Result<T> load_tree(const std::string& file, const T& like, const TreeFileOptions& options = {}) {
   const base::Result<std::vector<Array>> leaves = load_leaves(file, tree_ref(like), options);

@@ -175,7 +175,7 @@ VmapResult run_vmap(const VmapRequest& request, const TreeRef& arguments,
     const SourceLocation here = context().site;
     std::vector<int64_t> wanted;
     std::vector<std::string> out_paths;
-    Nested nested =
+    NestedTrace nested =
         trace_nested("vmap", types, paths, types.size(), [&](std::span<const Array> examples) {
           result.result = function(examples);
           const Site back(here);

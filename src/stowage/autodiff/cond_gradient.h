@@ -10,9 +10,9 @@
 
 namespace stow {
 
-/// The forward and the backward cond of a differentiated cond. The backward cond has as
-/// backward-only operands a cotangent for each of `active_results` (numbers of results), and
-/// returns the cotangents of `active_operands` (numbers of operands; operand 0 is the index).
+/// The forward and the backward cond of a differentiated cond. The backward-only operands of the
+/// backward cond are a cotangent for each of `active_results` (numbers of results). It returns the
+/// cotangents of `active_operands` (numbers of operands; operand 0 is the index).
 struct CondGradient {
   SplitCond split;
   std::vector<int> active_operands, active_results;

@@ -229,7 +229,7 @@ class Reverser {
       if (flat_.is_input(v) || joint_.is_input(map_[v])) continue;
       const RegionId from = outermost_region(flat_, flat_.def(v).region);
       if (!from.valid() || from == outermost_region(flat_, node.region)) continue;
-      joint_.mutable_node(joint_.value(map_[v]).node).leaves = true;
+      joint_.mutable_node(joint_.value(map_[v]).node).escapes_region = true;
     }
   }
 

@@ -1,5 +1,5 @@
 // Reverse-mode differentiation of a graph into one joint graph of forward and backward.
-// Not a decision on what is kept: it keeps everything; passes/residuals.h realises the marks.
+// Not the choice of residuals: the joint graph keeps everything (see passes/residuals.h).
 #pragma once
 
 #include <vector>
@@ -13,31 +13,35 @@ namespace stow {
 struct ReverseSpec {
   std::vector<int> wrt;      ///< Inputs whose gradients are wanted.
   std::vector<int> outputs;  ///< Outputs that have a cotangent.
-  /// Cotangents and gradients lie on the device, wherever lies what they are of. Else each lies
-  /// where that does.
+  /// True: cotangents and gradients are on the device. False: each is in the memory kind of its
+  /// value.
   bool on_device = false;
-  /// Inputs of `wrt` whose gradients are added to a running sum, as a loop does for what all its
-  /// iterations read.
+  /// Inputs among `wrt` whose gradients are added to a running sum, as a scan does for its loop
+  /// invariants.
   std::vector<int> sums;
   ProvenancePtr provenance;  ///< The provenance of the additions to these sums.
 };
 
-/// The joint graph. Inputs: those of `graph`, then a cotangent for each of `spec.outputs`, of that
-/// output's type, then a running sum for each of `spec.sums`. Outputs: those of `graph`, then a gradient
-/// for each of `spec.wrt`, of that input's type (zeros where it does not matter), but for
-/// `spec.on_device`; of an input with a running sum, the sum with the gradient added. Checkpoint nodes
-/// become regions whose nodes carry their id; a differentiated scan becomes a forward scan with
-/// residuals and a backward scan.
+/// Returns the joint graph.
+/// Inputs:  those of `graph`, then a cotangent for each of `spec.outputs`, then a running sum for
+///          each of `spec.sums`.
+/// Outputs: those of `graph`, then a gradient for each of `spec.wrt`: zeros if none of
+///          `spec.outputs` depends on the input; for an input with a running sum, the sum plus the
+///          gradient.
+/// Types:   a cotangent has the type of its output and a gradient that of its input, except for the
+///          memory kind under `spec.on_device`.
+/// Checkpoint nodes become regions, and their nodes carry the region's id. A differentiated scan
+/// becomes a forward scan with residuals and a backward scan.
 ///
-/// Order of sums: a cotangent adds up what the readers of its value give, the last reader first. A
-/// backward scan goes on from what the readers behind it gave for an operand that all iterations read,
-/// and adds what each iteration gives. So a scan of n iterations, scans of parts of them one after
-/// another, and scans of scans give the same bits.
-/// Errors: TraceError where an op has no gradient, or an input or output is not of a float type.
+/// Order of sums: a cotangent is the sum of the contributions of its value's readers, the last
+/// reader first. For a loop invariant, a backward scan starts from the sum of the later readers and
+/// adds the contribution of each iteration. One scan of n iterations, consecutive scans over parts
+/// of them, and nested scans therefore give the same bits.
+/// Errors: TraceError if an op has no gradient, or an input or output is not of a float type.
 Graph reverse(const Graph& graph, const ReverseSpec& spec);
 
-/// The same as two graphs. `forward` gives the outputs, then every value that the backward part
-/// reads; `backward` takes these, then the cotangents, and gives the gradients.
+/// The joint graph as two graphs. `forward` returns the outputs, then every value that the backward
+/// graph reads. `backward` takes these values, then the cotangents, and returns the gradients.
 struct SplitReverse {
   Graph forward, backward;
 };

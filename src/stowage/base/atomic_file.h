@@ -13,7 +13,7 @@
 
 namespace stow {
 
-/// Owns a file descriptor, which the destructor closes; -1: none.
+/// Owns a file descriptor; the destructor closes it. A descriptor of -1 stands for no file.
 class FileDescriptor {
  public:
   explicit FileDescriptor(int fd) : fd_(fd) {}
@@ -34,9 +34,9 @@ class FileDescriptor {
 
 /// Writes to a temporary file that commit() renames to its final name. Until then, and after any
 /// failure, a file that already existed at PATH is unchanged. The destructor removes a temporary
-/// file that was not committed. Its name, PATH.<digits and '-'>.tmp, is unique; it lies in the same
-/// folder, after symbolic links are followed. A PATH that is no regular file, such as a device or a
-/// pipe, is written to directly.
+/// file that was not committed. The temporary file has the unique name PATH.<digits and '-'>.tmp
+/// and is in the same folder as PATH with symbolic links resolved. If PATH exists and is not a
+/// regular file, such as a device or a pipe, it is written to directly.
 class AtomicFile {
  public:
   /// Opens a file to be written at `path`. Errors: the folder is missing or cannot be written to.
@@ -47,10 +47,10 @@ class AtomicFile {
 
   /// Appends the bytes. Errors: a full disk, a size limit.
   Result<void> write(std::span<const std::byte> bytes);
-  /// Syncs the file, renames it and syncs the folder. `path`: another final name in the same
-  /// folder; empty: the path given to create(). Errors: the system's.
+  /// Syncs the file, renames it to `path` and syncs the folder. `path` is in the same folder as the
+  /// path that create() got; if it is empty, that path is used. Errors: those of the system calls.
   Result<void> commit(const std::string& path = "");
-  /// True if PATH is no regular file and is written to directly.
+  /// True if the path is not a regular file and is written to directly.
   bool in_place() const { return temporary_.empty(); }
 
  private:
@@ -62,26 +62,26 @@ class AtomicFile {
   FileDescriptor file_;
 };
 
-/// The bytes of a string, without a copy.
+/// Returns a view of the bytes of `text`.
 std::span<const std::byte> as_bytes(std::string_view text);
 
-/// The folder part of a path; "." if it has none.
+/// Returns the folder part of a path; "." if the path has none.
 std::string parent_directory(const std::string& path);
 
-/// Makes the folder's entries (created, renamed, removed files) survive a power loss.
+/// Syncs a folder, so that its created, renamed and removed entries survive a power loss.
 Result<void> sync_directory(const std::string& path);
 
-/// Opens a file with these flags of open(2). Returns its descriptor, or -1 with errno set. The
-/// descriptor is closed on exec.
+/// Opens a file with open(2) and these flags plus O_CLOEXEC. Returns the descriptor, or -1 with
+/// errno set.
 int open_file(const std::string& path, int flags);
 
-/// The most bytes that one call reads or writes; the kernel's limit is 2^31 - 4096.
+/// Largest number of bytes in one read or write call; the kernel's limit is 2^31 - 4096.
 inline constexpr size_t kMaxTransferBytes = size_t{1} << 30;
 
-/// Writes all bytes to a descriptor, in as many calls as it takes. Errors: as system_failure(path).
+/// Writes all bytes to a descriptor, in as many calls as needed. Errors: system_failure(path).
 Result<void> write_fully(int fd, std::span<const std::byte> bytes, const std::string& path);
 
-/// The failure "PATH: text of errno", for the system call that has just failed.
+/// Returns the failure "PATH: text of errno" for the system call that failed last.
 Failure system_failure(const std::string& path);
 
 }  // namespace stow

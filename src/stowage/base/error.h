@@ -1,5 +1,5 @@
-// The errors of Stowage: a wrong user program throws, a broken invariant of ours aborts.
-// Not for outcomes a caller can act on; those are Result<T> (base/result.h).
+// Exceptions for errors in user programs, and STOW_CHECK, which aborts on a broken invariant.
+// Not for outcomes that a caller can act on; those are Result<T> (base/result.h).
 #pragma once
 
 #include <fmt/core.h>
@@ -10,14 +10,14 @@
 
 namespace stow {
 
-/// A wrong user program: shapes, dtypes, memory kinds, misuse of a transform. The message names
-/// the op, the types and the place in the user's source.
+/// An error in the user's program: shapes, dtypes, memory kinds, misuse of a transform. The message
+/// names the op, the types and the place in the user's source.
 class TraceError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-/// A request that is well-formed and cannot be met: a plan over budget, a device out of capacity.
+/// A valid request that exceeds memory or disk space: a plan over budget, a full device.
 class CapacityError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -35,7 +35,7 @@ template <typename... Args>
 
 }  // namespace stow
 
-/// Aborts when an invariant of ours is broken. Never reachable from input.
+/// Aborts if an internal invariant does not hold. No user input may trigger it.
 #define STOW_CHECK(condition, ...)                                        \
   do {                                                                    \
     if (!(condition)) [[unlikely]]                                        \

@@ -1,13 +1,12 @@
-// Opens to the library's own sources what users' `using namespace stow` must not bring: ordinary
-// words such as Node, Value, Params, Mesh. Headers that <stowage/stowage.h> includes do not include it
-// and write ir::Node; all others may.
+// Using-directives that give the library's sources short names such as Node, Value and Mesh.
+// Not for headers that <stowage/stowage.h> includes, whose users should not get these names.
 #pragma once
 
 namespace stow {
 
 namespace base {}      // Result, Failure, fail
 namespace concepts {}  // Scalar, Tree
-namespace ir {}        // graphs, schedules and what they are made of
+namespace ir {}        // graphs, schedules and their parts
 namespace runtime {}   // Place
 namespace sharding {}  // Mesh, P
 

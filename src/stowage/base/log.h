@@ -1,4 +1,4 @@
-// The log: what a user should know and no call returns.
+// Warnings to the user that no call returns.
 // Not for errors; those are thrown or returned.
 #pragma once
 

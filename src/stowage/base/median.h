@@ -1,5 +1,5 @@
-// The median of measurements.
-// Not statistics; one number that a busy neighbour does not spoil.
+// The median of measurements, which single outliers do not change.
+// Not a library of statistics.
 #pragma once
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 
 namespace stow {
 
-/// The middle one, of an even number the greater of the two; 0 of none.
+/// Returns the median; for an even number of values the greater of the middle two, for none 0.
 inline double median(std::vector<double> values) {
   if (values.empty()) return 0;
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);

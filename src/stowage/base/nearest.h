@@ -1,5 +1,5 @@
-// Spelling suggestions: which known name a mistyped one is nearest to.
-// Not a search; an answer is given however far it is.
+// Spelling suggestions: the known name with the smallest edit distance to a mistyped one.
+// Not a search with a threshold; a name is returned however distant it is.
 #pragma once
 
 #include <span>
@@ -8,11 +8,11 @@
 
 namespace stow {
 
-/// The number of letters to insert, delete or replace to turn one name into the other.
+/// Returns the number of letters to insert, delete or replace to turn one name into the other.
 int edit_distance(std::string_view a, std::string_view b);
 
-/// The name nearest to `name`; the first of several. A dotted name also counts by its last part, so
-/// that "layerz" is near "model.layers". Empty when there are no names.
+/// Returns the name nearest to `name`; the first if several are equally near, "" if `names` is
+/// empty. A dotted name is also compared by its last part: "layerz" is near "model.layers".
 std::string nearest_name(std::string_view name, std::span<const std::string> names);
 
 }  // namespace stow

@@ -1,4 +1,4 @@
-// Text from outside as it may stand in a message or a drawing.
+// Makes text from outside safe to print in a message or a drawing.
 // Not quoting and not JSON; see io/json.h.
 #pragma once
 
@@ -7,8 +7,9 @@
 
 namespace stow {
 
-/// The text with '?' for what a terminal would obey (control characters but line ends and tabs) and
-/// for bytes that are no UTF-8. What is left may stand in XML too.
+/// Returns the text with '?' in place of control characters other than line ends and tabs, and of
+/// bytes that are not UTF-8. The result contains only characters that XML allows; markup is not
+/// escaped.
 std::string printable(std::string_view text);
 
 }  // namespace stow

@@ -1,26 +1,29 @@
-// The work of a long call, told to whoever asked.
-// Not the log: a library that nobody listens to says nothing.
+// Progress notifications: a listener is told when long work begins and ends.
+// Not the log: without a listener nothing is printed.
 #pragma once
 
 #include <string>
 
 namespace stow {
 
-/// Hears of long work. Called by the thread that does the work; may be called by several.
+/// Receives progress notifications. Called by the threads that do the work, possibly by several at
+/// once.
 class ProgressListener {
  public:
   virtual ~ProgressListener() = default;
-  virtual void begin(const std::string& what) = 0;  ///< "planning a program of 43360 nodes".
-  virtual void end() = 0;                           ///< Ends the work begun last.
+  /// Work begins; `what` names it: "planning a program of 43360 nodes".
+  virtual void begin(const std::string& what) = 0;
+  virtual void end() = 0;  ///< The work that began last ends.
 };
 
-/// Sets who hears of long work in this process; null: nobody, as at the start. Not to be called while
-/// such work runs.
+/// Sets the listener of this process; null removes it. A process starts without a listener. Must
+/// not be called while a ProgressScope exists.
 void set_progress_listener(ProgressListener* listener);
-/// The one who hears; null where nobody does.
+/// Returns the listener of this process; null if there is none.
 ProgressListener* progress_listener();
 
-/// Tells the listener, where there is one, that work goes on from its construction to its end.
+/// Reports work to the listener, if there is one: the constructor its begin, the destructor its
+/// end.
 class ProgressScope {
  public:
   explicit ProgressScope(const std::string& what);

@@ -17,6 +17,7 @@ struct Failure {
   std::string message;
 };
 
+/// Returns a Failure with the formatted message.
 template <typename... Args>
 Failure fail(fmt::format_string<Args...> format, Args&&... args) {
   return Failure{fmt::format(format, std::forward<Args>(args)...)};

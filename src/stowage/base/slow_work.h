@@ -1,5 +1,5 @@
-// A line on standard error about work that takes more than a second.
-// Not a progress bar: how long a search will take is not known.
+// SlowWorkNotice: one line on standard error about work that takes more than a second.
+// Not a progress bar: the duration of a search is not known.
 #pragma once
 
 #include <chrono>
@@ -9,9 +9,10 @@
 
 namespace stow {
 
-/// Listens while it lives. Of each piece of work that takes longer than `after`, such as the planning of a
-/// large program, it writes "stowage: WHAT takes longer than a second" once. It is made and ends while no
-/// such work runs, as a set_progress_listener() asks.
+/// The process's progress listener during its lifetime. For each outermost piece of work that takes
+/// longer than `after`, such as the planning of a large program, it writes "stowage: WHAT takes
+/// longer than a second" once. As for set_progress_listener(), no ProgressScope may exist while it
+/// is constructed or destroyed.
 class SlowWorkNotice : public ProgressListener {
  public:
   explicit SlowWorkNotice(std::chrono::milliseconds after = std::chrono::seconds(1));

@@ -1,5 +1,5 @@
-// StrongId: an index that cannot be mixed up with an index of another thing.
-// Not a handle: it owns nothing and is only meaningful beside its container.
+// StrongId: an index whose type prevents confusion with indices into other containers.
+// Not a handle: it owns nothing and is meaningful only with its container.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +7,7 @@
 
 namespace stow {
 
+/// An index of 32 bits. Each `Tag` makes a type of its own. A default-constructed id is invalid.
 template <typename Tag>
 struct StrongId {
   static constexpr uint32_t kInvalid = ~uint32_t{0};

@@ -1,4 +1,4 @@
-// Whole text files: read at once, written so that a reader never sees half of one.
+// Reads and atomically writes whole text files.
 // Not for large data or streams.
 #pragma once
 
@@ -11,18 +11,18 @@
 
 namespace stow {
 
-/// The whole file, or all that comes through a pipe.
-/// Errors: missing, a folder, unreadable, more than `max_bytes`; "PATH: reason".
+/// Returns the content of a file or pipe.
+/// Errors: "PATH: reason" if it is missing, a folder, unreadable or longer than `max_bytes`.
 Result<std::string> read_text_file(const std::string& path, int64_t max_bytes = int64_t{1} << 30);
 
-/// The same, where "-" is standard input.
+/// read_text_file; the path "-" means standard input.
 Result<std::string> read_text_or_stdin(const std::string& path,
                                        int64_t max_bytes = int64_t{1} << 30);
 
-/// Writes `text` as an AtomicFile. Errors: as there.
+/// Writes `text` to a file through an AtomicFile. Errors: as AtomicFile.
 Result<void> write_text_file(const std::string& path, std::string_view text);
 
-/// The same, where "-" is standard output.
+/// write_text_file; the path "-" means standard output.
 Result<void> write_text_or_stdout(const std::string& path, std::string_view text);
 
 }  // namespace stow

@@ -1,5 +1,5 @@
-// The keys of a TOML file in the order in which people read them, with the line of each.
-// Not what they mean; each table of keys judges its own.
+// The keys of a TOML file as a flat list in the order of their lines.
+// Not their meaning; callers check names and values.
 #pragma once
 
 #include <cstdint>
@@ -14,20 +14,23 @@
 
 namespace stow {
 
-/// The kind of a value that is neither a number, a boolean nor a text.
+/// The kind of a value that is neither a number, a boolean nor a string. kOther: an array or a
+/// date.
 enum class TomlOther : uint8_t { kTable, kOther };
 
 struct TomlEntry {
   uint32_t line = 0;
   std::string name;  ///< Dotted: "model.dim".
   std::variant<int64_t, double, bool, std::string, TomlOther> value;
-  int table = -1;  ///< In a list of tables (`[[name]]`): which of them, from 0.
+  /// Index of the table, from 0, if the entry is in a list of tables (`[[name]]`); else -1.
+  int table = -1;
 };
 
-/// Tables are opened but for those that `is_key` claims and empty ones, which come as entries.
-/// A list of tables with the name `tables` is opened too: an entry of kTable for each table, then
-/// its keys ("network.devices").
-/// Errors: "PATH:LINE: what the syntax lacks".
+/// Returns the entries of a TOML text. The keys of a table become entries with dotted names. A
+/// table for whose name `is_key` returns true, or without keys, is itself one entry, kTable. A list
+/// of tables with the name `tables` gives an entry of kTable for each table, and the keys of the
+/// table as entries ("network.devices").
+/// Errors: "PATH:LINE: reason" for a syntax error.
 Result<std::vector<TomlEntry>> read_toml_entries(
     std::string_view text, const std::string& path,
     const std::function<bool(const std::string&)>& is_key, std::string_view tables = {});

@@ -1,5 +1,5 @@
-// The commands of the program, one file each beside this one.
-// Not their options; those stand with each command.
+// Declarations of the program's commands, each of which has its own file in this folder.
+// Not their options; those are in each command's file.
 #pragma once
 
 #include <span>
@@ -10,12 +10,12 @@
 
 namespace stow {
 
-/// Exit statuses of the program: done; an error, one line on stderr; a plan over budget. A training
-/// has two more (train/trainer.h), `bench step` the first of them.
+/// Exit statuses of the program: success; an error, with one line on stderr; a plan over budget.
+/// `train` has two more (train/trainer.h); `bench step` has the first of these.
 inline constexpr int kExitDone = 0, kExitError = 1, kExitOverBudget = 2;
 
-/// A command gets the arguments behind its name and returns the exit status. A Failure, like an
-/// exception, ends with status 1 and its message; a CapacityError with status 2.
+/// A command takes the arguments after its name and returns the exit status. A Failure or an
+/// exception ends the program with its message and status 1, a CapacityError with status 2.
 using Command = Result<int> (*)(std::span<const std::string> arguments);
 
 Result<int> run_train(std::span<const std::string> arguments);
@@ -31,7 +31,7 @@ Result<int> run_score(std::span<const std::string> arguments);
 Result<int> run_generate(std::span<const std::string> arguments);
 Result<int> run_export(std::span<const std::string> arguments);
 Result<int> run_fuse(std::span<const std::string> arguments);
-/// Forks: called before any thread is started.
+/// Forks; must be called before any thread is started.
 Result<int> run_launch(std::span<const std::string> arguments);
 
 /// Commands of `bench`.

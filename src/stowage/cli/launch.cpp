@@ -450,7 +450,7 @@ Result<int> run_in_processes(const LaunchOptions& options, std::span<const std::
   return Supervisor(options, arguments, program).run();
 }
 
-void let_first_process_speak() {
+void defer_to_first_process() {
   constexpr milliseconds kFirst(3000), kEach(40), kMost(6000);
   const Result<comm::Launch> place = comm::launch_of_environment();
   if (!place || place->by != comm::Launch::By::kMpirun || place->process == 0) return;

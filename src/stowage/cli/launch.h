@@ -1,4 +1,4 @@
-// The launcher of processes: starts a command several times on this host, and sees all of them end.
+// The launcher: starts a command as several processes on this host and supervises them.
 // Not the collectives between them (runtime/comm/world.h).
 #pragma once
 
@@ -16,40 +16,44 @@ class App;
 
 namespace stow {
 
-/// `--processes N`, `--devices N`, `--log-ranks all`.
+/// The options `--processes N`, `--devices N` and `--log-ranks all`.
 struct LaunchOptions {
   int32_t processes = 1;
   int32_t devices = 1;  ///< Devices of each process.
-  bool log_all = false;
-  std::string log_ranks;       ///< "all" or "first", as it was given.
+  bool log_all = false;        ///< True for --log-ranks all.
+  std::string log_ranks;       ///< The text of --log-ranks, "all" or "first".
   bool has_processes = false;  ///< --processes was given.
 };
 
-/// Takes --processes and --log-ranks out of a command's arguments; reads --devices and leaves it there.
-/// Errors: one line about a value that is no number from 1 on, or too large.
+/// Reads and removes --processes and --log-ranks from a command's arguments. Reads --devices, but
+/// does not remove it. Errors: one line for a value that is not a number from 1 on, or too large.
 Result<LaunchOptions> take_launch_options(std::vector<std::string>& arguments);
 
-/// The same options for a command's parser and help. Of a command that was launched only the number of
-/// devices is left in the arguments.
+/// Adds these options to a command's parser and help. In a launched process, take_launch_options
+/// has removed all of them but --devices.
 void add_launch_options(CLI::App& app, LaunchOptions& options);
 
-/// Runs a program with these arguments in as many processes, and returns the status of the one that failed
-/// first, or 0. The first process prints; others are silent, or all lines begin with "[PROCESS] ".
-/// `program`: the path of it; empty is this program, whose arguments are a command and its own.
+/// Runs a program with these arguments in options.processes processes. Returns the status of the
+/// process that failed first, else 0. Only the first process prints; with log_all all print, and
+/// their lines begin with "[PROCESS] ".
+/// `program`: its path. Empty: this program; `arguments` are then a command and its arguments.
 ///
-/// When a process ends with an error or by a signal, the others are ended within two seconds, and one line
-/// on standard error names the process, and the collective that the others wait in. SIGINT, SIGTERM and
-/// SIGHUP are handed on; a second one ends all. When the launcher itself is killed, the processes die.
+/// If a process ends with an error or by a signal, the launcher ends the other processes within two
+/// seconds, and one line on standard error names the failed process and the collective in which the
+/// others wait. SIGINT, SIGTERM and SIGHUP are passed on; a second signal ends all processes. If
+/// the launcher is killed, the processes die.
 Result<int> run_in_processes(const LaunchOptions& options, std::span<const std::string> arguments,
                              const std::string& program = {});
 
-/// Called before an error is printed. Under mpirun all processes but the first then wait for more than a
-/// second: a first process that finds the same error has printed it by then, and mpirun has ended the others.
-/// Else the one of the lowest number that has the error prints it.
-void let_first_process_speak();
+/// Called before an error is printed. Under mpirun, all processes except the first wait here for 3
+/// to 6 seconds, longer with a larger number. If the first process has the same error, it prints it
+/// meanwhile, and mpirun ends the waiting processes. Otherwise the process of the lowest number
+/// that has the error prints it first.
+void defer_to_first_process();
 
-/// Runs `run` at once where the command was started by itself for one process, by the launcher or by
-/// mpirun, where all but the first are silent; else starts the processes.
+/// Runs a command that may run as several processes. Calls `run` if one process is asked for, or in
+/// a process that the launcher or mpirun started; else starts the processes. Under mpirun all
+/// processes except the first are silent, unless --log-ranks all is given.
 /// Errors: those of take_launch_options; --processes under mpirun.
 Result<int> launch(const std::string& name, std::vector<std::string> arguments,
                    Result<int> (*run)(std::span<const std::string>));

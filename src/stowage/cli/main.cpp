@@ -23,8 +23,8 @@
 #include "stowage/cli/allocate.h"
 #include "stowage/cli/commands.h"
 #include "stowage/cli/launch.h"
+#include "stowage/cli/process_group.h"
 #include "stowage/base/slow_work.h"
-#include "stowage/cli/together.h"
 #include "stowage/runtime/comm/world.h"
 #include "stowage/runtime/target.h"
 
@@ -100,7 +100,7 @@ std::string in_lines(std::string text) {
 
 int error(const std::string& message, int status = kExitError) {
   std::fflush(stdout);
-  let_first_process_speak();
+  defer_to_first_process();
   const std::string text = fmt::format("stowage: error: {}\n", printable(in_lines(message)));
   std::fputs(text.c_str(), stderr);  // fmt::print would throw where nobody can hear it
   return status;

@@ -8,7 +8,7 @@
 #include "stowage/base/progress.h"
 #include "stowage/cli/arguments.h"
 #include "stowage/cli/commands.h"
-#include "stowage/cli/together.h"
+#include "stowage/cli/process_group.h"
 #include "stowage/io/json.h"
 #include "stowage/io/trace.h"
 #include "stowage/runtime/null/collective_time.h"
@@ -102,7 +102,7 @@ Result<void> write_page(AtomicFile& file, const ConfigSources& sources,
   if (!config) return config.failure();
   const Result<ModelFactory> factory = model_factory(*config);
   if (!factory) return factory.failure();
-  const Job job(*config, threads_each(point.mesh.size()), *factory,
+  const Job job(*config, threads_per_device(point.mesh.size()), *factory,
                 device_to_plan_for(*config, device, is_named));
   const Budgets budgets = budgets_of(*config, config->memory.device);
   const Choice choice = choose_plan(job, budgets);
@@ -147,7 +147,8 @@ Result<int> run_sweep(std::span<const std::string> arguments) {
   }
   if (line->resume) return fail("sweep: --resume has no effect: nothing is run");
   std::FILE* const out = line->json_path == "-" ? stderr : stdout;
-  Result<std::optional<DeviceDescription>> device = forecast_device(line->device, threads_each(std::max<int64_t>(options.devices, 1)));
+  Result<std::optional<DeviceDescription>> device = forecast_device(
+      line->device, threads_per_device(std::max<int64_t>(options.devices, 1)));
   if (!device) return device.failure();
   const Result<std::vector<SweepMesh>> chosen = meshes(options, *device);
   if (!chosen) return chosen.failure();
@@ -166,7 +167,7 @@ Result<int> run_sweep(std::span<const std::string> arguments) {
   const std::vector<SweepPoint> points = points_of(options, *chosen, line->config);
   const int at_once = static_cast<int>(std::thread::hardware_concurrency());
   const bool is_named = !line->device.empty();
-  const JobPlanner planner(sources, *device, budget, threads_each, is_named);
+  const JobPlanner planner(sources, *device, budget, threads_per_device, is_named);
   std::vector<SweepRow> rows;
   {
     const ProgressScope progress(fmt::format("planning {} meshes", points.size()));

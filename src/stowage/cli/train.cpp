@@ -4,7 +4,7 @@
 #include "stowage/base/bytes.h"
 #include "stowage/cli/arguments.h"
 #include "stowage/cli/commands.h"
-#include "stowage/cli/together.h"
+#include "stowage/cli/process_group.h"
 #include "stowage/io/files.h"
 #include "stowage/io/trace.h"
 #include "stowage/runtime/device.h"
@@ -51,9 +51,9 @@ Result<void> write_refusal_page(AtomicFile& file, const Job& job, const Choice& 
                                 .near = near});
 }
 
-// All processes find the same refusal, and the first says it: `together`, null where nothing is run.
+// All processes find the same refusal, and the first says it: `group`, null where nothing is run.
 Result<int> refuse(const Job& job, const Choice& choice, const Budgets& budgets,
-                   const Together* together, std::optional<JsonLines>& json,
+                   const ProcessGroup* group, std::optional<JsonLines>& json,
                    std::optional<AtomicFile>& page) {
   const std::vector<Shortfall> near = shortfalls(job, choice, budgets);
   const std::vector<Remedy> remedies = refusal_remedies(job, choice, near, budgets);
@@ -64,7 +64,7 @@ Result<int> refuse(const Job& job, const Choice& choice, const Budgets& budgets,
     replication = find_replication(job, job.plan_to_fit(near[0].placement, raised), raised);
   }
   std::fflush(stdout);
-  if (!together || together->is_first())
+  if (!group || group->is_first())
     fmt::print(stderr, "stowage: over budget: {}{}", text, lines_of(replication));
   Json report = refusal_json(text.substr(0, text.find('\n')), near[0], budgets);
   if (job.mesh().rank() > 0) add_replication(report, replication);
@@ -73,8 +73,8 @@ Result<int> refuse(const Job& job, const Choice& choice, const Budgets& budgets,
     if (Result<void> written = write_refusal_page(*page, job, choice, near, remedies, budgets, report); !written)
       return written.failure();
   // Whoever started the processes ends all when one has ended.
-  if (together)
-    if (Result<void> said = wait_for_all(*together, "the refusal"); !said) return said.failure();
+  if (group)
+    if (Result<void> said = process_barrier(*group, "the refusal"); !said) return said.failure();
   return kExitOverBudget;
 }
 
@@ -130,7 +130,7 @@ struct Opening {
 // Plans for devices of so many threads and shows the plan, as `plan` and `train` do alike, and goes on
 // with it; refuses what does not fit.
 Result<int> with_plan(const CommandLine& line, const Budgets& budgets, int threads,
-                      const comm::Window& window, const Together* together,
+                      const comm::Window& window, const ProcessGroup* group,
                       const ModelFactory& factory,
                       const std::function<Result<int>(const Opening&)>& go_on) {
   if (Result<void> usable = check_disk_folder(line.config); !usable) return usable.failure();
@@ -149,7 +149,7 @@ Result<int> with_plan(const CommandLine& line, const Budgets& budgets, int threa
   if (!page) return page.failure();
   std::optional<PlanningScope> planning(std::in_place);
   const Choice choice = choose_plan(job, budgets);
-  if (!choice.plan) return refuse(job, choice, budgets, together, *json, *page);
+  if (!choice.plan) return refuse(job, choice, budgets, group, *json, *page);
   planning.reset();
   const Forecast forecast = forecast_step(*choice.plan->programs.step, std::move(*device));
   const Replication replication = find_replication(job, *choice.plan, budgets);
@@ -203,10 +203,10 @@ Json plan_json(const Opening& opening, std::span<const Remedy> loss_in_parts) {
 }
 
 // What all processes of a run must have alike before they plan, and what their plans.
-std::vector<comm::Fact> facts_of_run(const CommandLine& line, const Together& together,
+std::vector<comm::Fact> facts_of_run(const CommandLine& line, const ProcessGroup& group,
                                      const TrainData& data) {
   std::vector<comm::Fact> facts = comm::facts_of_program();
-  facts.push_back({"the number of threads", fmt::format("{}", together.threads)});
+  facts.push_back({"the number of threads", fmt::format("{}", group.threads)});
   facts.push_back({"--resume", line.resume ? "given" : "not given"});
   // The file may stand elsewhere; its content counts.
   for (const auto& [key, value] : config_text(line.config))
@@ -262,18 +262,19 @@ Result<int> run_train(std::span<const std::string> arguments) {
     fmt::print("{}", line->help);
     return kExitDone;
   }
-  Result<Together> joined = join_processes(line->config, line->devices);
+  Result<ProcessGroup> joined = join_processes(line->config, line->devices);
   if (!joined) return joined.failure();
-  const Together& together = *joined;
-  line->config.runtime.window_bytes = together.window.bytes_of_device();
-  if (!together.is_first()) line->json_path = line->trace_path = line->config.train.tensorboard = "";
+  const ProcessGroup& group = *joined;
+  line->config.runtime.window_bytes = group.window.bytes_of_device();
+  if (!group.is_first()) line->json_path = line->trace_path = line->config.train.tensorboard = "";
   const auto share_of_machine = [&] {
-    return Device::cpu()->capacity_bytes(MemoryKind::kDevice) / together.devices_on_host;
+    return Device::cpu()->capacity_bytes(MemoryKind::kDevice) / group.devices_on_host;
   };
   const Budgets budgets =
       budgets_of(line->config,
-                 least_of_all(together, line->config.memory.device ? *line->config.memory.device
-                                                                   : share_of_machine()));
+                 min_over_processes(group, line->config.memory.device
+                                               ? *line->config.memory.device
+                                               : share_of_machine()));
   // What is wrong with the data or the folder is said before anything is planned.
   if (Result<void> writable = check_writable_directory(line->config.train.out); !writable)
     return fail("train.out: {}", writable.error());
@@ -286,15 +287,16 @@ Result<int> run_train(std::span<const std::string> arguments) {
   if (const auto weights = model->open_weights(); !weights) return weights.failure();
   Result<std::unique_ptr<TrainData>> data = model->open_data();
   if (!data) return data.failure();
-  if (const Result<void> alike = check_agreement(together, facts_of_run(*line, together, **data)); !alike)
+  if (const Result<void> alike = check_agreement(group, facts_of_run(*line, group, **data)); !alike)
     return fail("train: {}", alike.error());
-  if (together.world)
-    together.world->set_reduce_order(*comm::reduce_order_of(line->config.runtime.reduce));
-  const Result<int> status = with_plan(*line, budgets, together.threads, together.window, &together, *factory, [&](const Opening& opening) -> Result<int> {
+  if (group.world)
+    group.world->set_reduce_order(*comm::reduce_order_of(line->config.runtime.reduce));
+  const Result<int> status = with_plan(*line, budgets, group.threads, group.window, &group,
+                                       *factory, [&](const Opening& opening) -> Result<int> {
     const JobPlan& plan = *opening.choice.plan;
-    if (const Result<void> alike = check_agreement(together, facts_of_plan(plan)); !alike)
+    if (const Result<void> alike = check_agreement(group, facts_of_plan(plan)); !alike)
       return fail("train: {}", alike.error());
-    Result<Positions> positions = make_positions(opening.job, budgets, together.world.get());
+    Result<Positions> positions = make_positions(opening.job, budgets, group.world.get());
     if (!positions) return positions.failure();
     RunOptions options;
     options.positions = &*positions;
@@ -303,18 +305,18 @@ Result<int> run_train(std::span<const std::string> arguments) {
       options.predicted_step_s = opening.forecast.simulation->step_s;
     options.resume = line->resume;
     options.json = opening.json ? &*opening.json : nullptr;
-    options.text = together.is_first() ? text_stream(*line) : nullptr;
+    options.text = group.is_first() ? text_stream(*line) : nullptr;
     return unless_refused(plan, budgets, opening.json, [&] {
       // Before checkpoints of an earlier run are set aside.
       const int64_t disk_bytes = plan.peak_bytes[static_cast<size_t>(MemoryKind::kDisk)];
       if (Result<void> reserved =
-              check_disk_space(line->config, disk_bytes * together.devices_on_host);
+              check_disk_space(line->config, disk_bytes * group.devices_on_host);
           !reserved)
         throw CapacityError(reserved.error());
       return run_training(opening.job, opening.choice, budgets, options, std::move(*data));
     });
   });
-  if (status && together.world) together.world->leave();
+  if (status && group.world) group.world->leave();
   return status;
 }
 
@@ -335,7 +337,7 @@ Result<int> run_plan(std::span<const std::string> arguments) {
   const Result<ModelFactory> factory = model_factory(line->config);
   if (!factory) return factory.failure();
   // As many as a run would have with all devices on this machine.
-  const int threads = threads_each(line->config.mesh.size());
+  const int threads = threads_per_device(line->config.mesh.size());
   const PlanningScope planning;
   return with_plan(*line, budgets, threads, *window, nullptr, *factory, [&](const Opening& opening) -> Result<int> {
     const JobPlan& plan = *opening.choice.plan;

@@ -1,5 +1,5 @@
-// Arrays as text for people: nested brackets, aligned columns, long axes summarised, as NumPy prints.
-// Not text that reads back; constants of printed graphs are ir/element_text.h.
+// Arrays as text in NumPy's print format: nested brackets, aligned columns, long axes summarised.
+// Not text that can be parsed; ir/element_text.h prints the constants of graphs.
 #pragma once
 
 #include <cstddef>
@@ -14,20 +14,21 @@
 
 namespace stow {
 
-/// Fills `out` with elements of an array in row-major order, from element `first` on. They lie in one
-/// row of the last axis.
+/// Fills `out` with consecutive elements of an array, from row-major number `first` on. The
+/// elements of one call belong to one row of the last axis.
 using ReadElements = std::function<void(int64_t first, std::span<std::byte> out)>;
 
-/// "[[1. 2.]\n [3. 4.]]"; "1.0" for a scalar. Floats have the shortest digits that tell them apart
-/// from their neighbours in their dtype. Beyond 1000 elements an axis longer than 6 shows its first
-/// and last 3 around "...", and no other element is read.
-/// `spec` formats each element instead: one of fmt's format specifications, ".3f".
-/// `indent` is the column that the text begins in: further lines begin there, too.
+/// Returns an array as text: "[[1. 2.]\n [3. 4.]]"; "1.0" for a scalar. Floats have the fewest
+/// digits that read back as the same number of their dtype. If the array has more than 1000
+/// elements, an axis longer than 6 shows its first and last 3 elements around "..."; only these are
+/// read.
+/// `spec`: one of fmt's format specifications (".3f"), which then formats each element.
+/// `indent`: the column in which the text begins; further lines are indented by as much.
 /// Errors: fmt::format_error for a specification that does not fit the dtype.
 std::string array_text(DType dtype, const Shape& shape, const ReadElements& read,
                        std::string_view spec = {}, int indent = 0);
 
-/// Throws fmt::format_error where `spec` is none for elements of this dtype.
+/// Throws fmt::format_error if `spec` is not a format specification for elements of this dtype.
 void check_element_spec(DType dtype, std::string_view spec);
 
 }  // namespace stow

@@ -1,5 +1,5 @@
-// ArrayType: dtype, shape and memory kind, all that planning knows of an array.
-// Not data; an array's bytes live in a buffer of a device.
+// ArrayType: dtype, shape and memory kind of an array, its whole description in a plan.
+// Not data; an array's bytes are in a buffer of a device.
 #pragma once
 
 #include <optional>
@@ -19,15 +19,16 @@ inline constexpr int kNumMemoryKinds = 3;
 std::string_view memory_kind_name(MemoryKind kind);
 std::optional<MemoryKind> parse_memory_kind(std::string_view name);  ///< None for no such name.
 
+/// The type of an array: dtype, shape and memory kind.
 struct ArrayType {
   DType dtype = DType::kF32;
   Shape shape;
   MemoryKind kind = MemoryKind::kDevice;
-  bool weak = false;  ///< Came from C++ scalars alone and yields in promotion.
+  bool weak = false;  ///< True if made from C++ scalars only; promotion prefers other dtypes.
 
   int64_t elems() const { return shape.elems(); }  ///< Number of all elements.
   int64_t bytes() const { return elems() * dtype_bytes(dtype); }  ///< Without padding.
-  /// Equality leaves `weak` out: it is a matter of promotion, not of what lies in memory.
+  /// Ignores `weak`, which affects promotion only.
   friend bool operator==(const ArrayType& a, const ArrayType& b) {
     return a.dtype == b.dtype && a.shape == b.shape && a.kind == b.kind;
   }

@@ -1,5 +1,5 @@
-// AxisSharding: which axes of a mesh cut each axis of an array, and over which it is a partial result.
-// Not a placement: it names neither devices nor a memory kind; PartitionSpec is its form for users.
+// AxisSharding: the mesh axes that cut each axis of an array or over which it is a partial result.
+// Not a placement: it names no devices and no memory kind. Users write a PartitionSpec.
 #pragma once
 
 #include <cstdint>
@@ -19,9 +19,11 @@ namespace stow {
 /// The numbers of axes of a mesh, major first.
 using MeshAxes = std::vector<int>;
 
-/// How the positions of a mesh share an array. Mesh axes that stand nowhere hold copies.
+/// How the positions of a mesh share an array. The array is replicated along mesh axes that are in
+/// neither `axes` nor `partial`.
 struct AxisSharding {
-  /// By axis of the array, the mesh axes that cut it; none: it is whole. No mesh axis is there twice.
+  /// The mesh axes that cut each axis of the array; an axis with an empty list is whole. No mesh
+  /// axis occurs twice.
   std::vector<MeshAxes> axes = {};
   /// Mesh axes, increasing, over which the parts must still be reduced by `kind` to give the array.
   MeshAxes partial = {};
@@ -35,27 +37,29 @@ struct AxisSharding {
   friend bool operator==(const AxisSharding&, const AxisSharding&) = default;  ///< All.
 };
 
-/// The sharding of an array of that rank that lies whole everywhere.
+/// Returns the sharding of an array of that rank that every position holds whole.
 inline AxisSharding whole_sharding(int rank) {
   return {.axes = std::vector<MeshAxes>(static_cast<size_t>(rank))};
 }
 
-/// The type of the part at one position. The extents must divide (check_sharding).
+/// Returns the type of one position's part. The mesh axes must divide the extents (sharding_fault).
 ArrayType local_type(const ArrayType& type, const AxisSharding& sharding, const MeshShape& mesh);
-/// The number of the part along array axis `axis` that a position holds.
+/// Returns the index, along array axis `axis`, of the part that a position holds.
 int64_t part_index(const AxisSharding& sharding, int axis, const MeshShape& mesh, int64_t position);
 
-/// None if an array of that type can lie so on the mesh; else a sentence that says why not: a mesh
-/// axis that does not exist or is there twice, another rank, an extent that does not divide.
+/// Returns none if an array of that type can have the sharding; else a sentence with the reason: a
+/// mesh axis that does not exist or occurs twice, another rank, an extent that the mesh axes do not
+/// divide.
 std::optional<std::string> sharding_fault(const ArrayType& type, const AxisSharding& sharding,
                                           const MeshShape& mesh);
-/// None if a mesh has as many names as extents, no name twice or empty, no extent below 1 and at
-/// most 2^31 positions; else a sentence.
+/// Returns none if a mesh has as many names as extents, no name twice or empty, no extent below 1
+/// and at most 2^31 positions; else a sentence with the reason.
 std::optional<std::string> mesh_fault(const MeshShape& mesh);
 
-/// The sharding of an array of that type that a specification means on a mesh.
-/// Errors: an axis that the mesh has not, one that is there twice, more entries than the array has
-/// axes, an extent that the mesh axes do not divide (names the nearest sizes that they do).
+/// Returns the sharding that a specification denotes for an array of that type on a mesh.
+/// Errors: the specification names an axis that the mesh lacks, or one twice; it has more entries
+/// than the array has axes; the mesh axes do not divide an extent (the message gives the nearest
+/// sizes that they divide).
 base::Result<AxisSharding> axis_sharding_of(const PartitionSpec& spec, const ArrayType& type,
                                       const MeshShape& mesh);
 /// "['data', None, 'x'+'y']", then " partial sum over 'model'".

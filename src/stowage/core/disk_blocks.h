@@ -1,5 +1,5 @@
-// The needs of unbuffered access to a disk in plans: blocks, and memory to bounce through.
-// Not the disk; that is runtime/disk.
+// Block size, alignment and bounce memory that plans reserve for unbuffered disk access.
+// Not the access itself; that is runtime/disk.
 #pragma once
 
 #include <algorithm>
@@ -9,22 +9,25 @@
 
 namespace stow {
 
-/// Transfers that pass the page cache begin and end on multiples of this, in memory too.
+/// Transfers that bypass the page cache begin and end on multiples of this size, in the file and in
+/// memory.
 inline constexpr int64_t kDiskBlockBytes = 4096;
-/// Enough for pieces that keep a disk busy while others are copied.
+/// Largest bounce memory of a move. It holds enough pieces for the disk to be busy while other
+/// pieces are copied.
 inline constexpr int64_t kDiskBounceBytes = 512 << 10;
 
-/// Bounce memory, on a block, that a move of so many bytes to or from a disk is given: what it can
-/// use, up to kDiskBounceBytes. Two blocks are the least; they do where only the ends of spans take
-/// that way.
+/// Returns the size of the block-aligned bounce memory for a move of `moved_bytes` to or from a
+/// disk: at least two blocks, which suffice if only unaligned ends of spans are bounced, and at
+/// most kDiskBounceBytes.
 constexpr int64_t disk_bounce_bytes(int64_t moved_bytes) {
-  // A span of so many bytes touches one block more than it fills.
+  // An unaligned span overlaps one block more than it fills.
   return std::clamp(align_up(moved_bytes, kDiskBlockBytes) + kDiskBlockBytes, 2 * kDiskBlockBytes,
                     kDiskBounceBytes);
 }
 
-/// The best alignment of a range of memory outside of the device: large ones, and those of whole
-/// blocks, on a block, so that they need no bounce.
+/// Returns the preferred alignment of a range of memory outside of the device. Ranges of at least
+/// 16 blocks and ranges of whole blocks are aligned to a block, so that moves need no bounce
+/// memory.
 constexpr int64_t disk_alignment(int64_t bytes) {
   return bytes >= 16 * kDiskBlockBytes || (bytes > 0 && bytes % kDiskBlockBytes == 0)
              ? kDiskBlockBytes

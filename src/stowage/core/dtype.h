@@ -15,7 +15,7 @@ inline constexpr int kNumDTypes = 11;
 int64_t dtype_bytes(DType t);
 /// "f32", "bf16", "i64", "bool".
 std::string_view dtype_name(DType t);
-/// The dtype of that name, as dtype_name prints it.
+/// Returns the dtype with that dtype_name; none if there is no such dtype.
 std::optional<DType> parse_dtype(std::string_view name);
 
 constexpr bool is_float(DType t) { return t <= DType::kF16; }  ///< f16, bf16, f32, f64.
@@ -23,15 +23,15 @@ constexpr bool is_signed_int(DType t) { return t >= DType::kI64 && t <= DType::k
 constexpr bool is_unsigned_int(DType t) { return t >= DType::kU64 && t <= DType::kU8; }
 constexpr bool is_integer(DType t) { return is_signed_int(t) || is_unsigned_int(t); }
 
-/// A dtype and whether it is weak: a C++ scalar's type, which yields to an array's of the same or
-/// a higher category.
+/// A dtype in promotion. A weak dtype comes from a C++ scalar; the result takes the other operand's
+/// dtype if that has the same or a higher category (bool, integer, float).
 struct WeakDType {
   DType dtype;
   bool weak = false;
   friend bool operator==(const WeakDType&, const WeakDType&) = default;  ///< Both fields.
 };
 
-/// The common type of two operands.
+/// Returns the common dtype of two operands.
 /// Source: JAX's type promotion lattice (jax docs, "Type promotion semantics").
 WeakDType promote(WeakDType a, WeakDType b);
 

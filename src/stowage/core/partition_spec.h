@@ -10,12 +10,12 @@
 
 namespace stow {
 
-/// One entry an axis of the array, from the first; axes beyond the last are whole. An entry is
-/// the name of a mesh axis, several of them (major first), or nullptr for a whole axis:
+/// One entry for each axis of the array, from axis 0 on; axes without an entry are whole. An entry
+/// is the name of a mesh axis, several names (major first), or nullptr for a whole axis:
 /// P("data", nullptr, P::Axes{"x", "y"}).
 class PartitionSpec {
  public:
-  /// The mesh axes that cut one axis; none: it is whole.
+  /// The mesh axes that cut one axis of the array; an axis without any is whole.
   class Axes {
    public:
     Axes(std::nullptr_t) {}  ///< A whole axis. NOLINT
@@ -34,16 +34,16 @@ class PartitionSpec {
   };
 
   PartitionSpec() = default;  ///< Every axis is whole: replicated.
-  /// By axis of the array.
+  /// From entries by axis of the array.
   explicit PartitionSpec(std::vector<Axes> entries) : entries_(std::move(entries)) {}
-  /// One entry an axis.
+  /// From one argument for each axis.
   template <typename... Entries>
   requires(sizeof...(Entries) > 0 && (std::constructible_from<Axes, Entries> && ...))
   explicit PartitionSpec(Entries&&... entries)
       : entries_{Axes(std::forward<Entries>(entries))...} {}
 
   const std::vector<Axes>& entries() const { return entries_; }  ///< By axis of the array.
-  /// As written: P("x") and P("x", nullptr) differ, as in JAX.
+  /// Compares the entries as written: P("x") and P("x", nullptr) differ, as in JAX.
   friend bool operator==(const PartitionSpec&, const PartitionSpec&) = default;
 
  private:
@@ -51,7 +51,7 @@ class PartitionSpec {
 };
 
 namespace sharding {
-using P = PartitionSpec;  ///< As JAX programs call it: using stow::sharding::P.
+using P = PartitionSpec;  ///< JAX's short name, for `using stow::sharding::P`.
 }  // namespace sharding
 
 /// "P('data', None, ('x', 'y'))".

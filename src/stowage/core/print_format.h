@@ -1,4 +1,4 @@
-// The format of debug_print: fmt's braces, each for the elements of an array.
+// The format strings of debug_print: fmt's syntax, in which each place stands for an array.
 // Not the printing itself; see core/array_text.h for arrays as text.
 #pragma once
 
@@ -13,12 +13,14 @@
 
 namespace stow {
 
-/// Errors: a brace without its partner, a place with no array, an array without a place, places both
-/// with numbers and without, a specification that does not fit the dtype of its array.
+/// Checks a format for arrays of these dtypes. Errors: an unmatched brace, a place without an
+/// array, an array without a place, a mix of numbered and unnumbered places, a specification that
+/// does not fit the dtype of its array.
 Result<void> check_print_format(std::string_view format, std::span<const DType> dtypes);
 
-/// The line, with an end: `text` gives array i by a specification, whose lines begin in a column.
-/// The format is one that check_print_format takes.
+/// Returns the formatted text with a newline at the end. text(i, spec, column) returns array i
+/// formatted by `spec`; `column` is where its text begins, for the indent of further lines.
+/// check_print_format must have accepted the format.
 std::string print_line(
     std::string_view format,
     const std::function<std::string(size_t array, std::string_view spec, int column)>& text);

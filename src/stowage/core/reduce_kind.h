@@ -1,5 +1,5 @@
-// ReduceKind: how the elements of a reduction, or the parts of a collective one, are put together.
-// Not the order: that of a collective sum is the balanced pairwise tree over the group's index.
+// ReduceKind: the binary function of a reduction over elements, or of a collective over parts.
+// Not its order: a collective sum is a balanced pairwise tree over the index in the group.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +7,7 @@
 
 namespace stow {
 
+/// kAnd and kOr are bitwise for integers and logical for bool.
 enum class ReduceKind : uint8_t { kSum, kMax, kMin, kAnd, kOr };
 
 /// "sum", "max", "min", "and" or "or".

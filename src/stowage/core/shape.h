@@ -1,5 +1,5 @@
-// Shape: the extents of an array, outermost first, and what is computed from them alone.
-// Not a layout; strides are chosen by the planner.
+// Shape: the extents of an array, outermost first.
+// Not a layout; the planner chooses strides.
 #pragma once
 
 #include <cstdint>

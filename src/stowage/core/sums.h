@@ -1,22 +1,23 @@
 // Summation orders that programs may rely on (docs/decisions/0003).
-// Not the kernels that keep to it.
+// Not the kernels that implement them.
 #pragma once
 
 #include <cstdint>
 
 namespace stow {
 
-/// A product sums its contracted elements in blocks of so many, counted from the first, and then the
-/// blocks in order. So a sum over chunks of that size, from the first on, has a product's bits.
+/// Number of contracted elements in a block of a product's sum. A product sums each block, then
+/// adds the blocks in order. A sum over chunks of this size therefore has the bits of the whole
+/// product.
 inline constexpr int64_t kProductBlock = 256;
 
-/// On some machines a product of f32 is computed in another way where rows, columns and contracted
-/// elements are at least so many (gemm.h), with other bits. So parts of a product that are all at
-/// least so large have its bits.
+/// Smallest extent of large products. On some machines, f32 products whose rows, columns and
+/// contracted extent are all at least this large use another algorithm (gemm.h) with other bits.
+/// The parts of a large product have its bits if their extents are at least this large, too.
 inline constexpr int64_t kProductLeast = 128;
 
-/// Rows to add to the rest behind the last whole chunk of n rows, `chunk` at a time, so that a product
-/// of the rest has the bits that a product of all rows at once has.
+/// Number of rows by which to pad the last, incomplete chunk of n rows cut into chunks of `chunk`,
+/// so that its product has the bits of the product of all rows. 0 if no padding is needed.
 inline int64_t rows_to_fill(int64_t n, int64_t chunk) {
   const int64_t rest = n % chunk;
   const bool is_short = rest > 0 && rest < kProductLeast && n > chunk && chunk >= kProductLeast;

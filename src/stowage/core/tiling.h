@@ -1,5 +1,5 @@
-// Tiling: a shape cut into equal tiles along its axes, and where elements lie in them.
-// Not a sharding; which device holds which tile is api/sharding.h's.
+// Tiling: a shape cut into equal tiles along its axes, and the tile and offset of each element.
+// Not a sharding; api/sharding.h says which device holds which tile.
 #pragma once
 
 #include <cstdint>
@@ -18,33 +18,33 @@ struct AxisRange {
   friend bool operator==(const AxisRange&, const AxisRange&) = default;  ///< Both ends.
 };
 
-/// The part of an array that a shard holds: a range an axis. A scalar's has none.
+/// The part of an array that a shard holds: one range for each axis.
 using ShardIndex = std::vector<AxisRange>;
 
 /// "[0:4, 2:4]".
 std::string to_string(const ShardIndex& index);
 
-/// Elements that follow one another both in the whole array and in a part of it.
+/// Elements that are consecutive both in the whole array and in a part of it.
 struct ElementRun {
-  int64_t elem = 0;      ///< The first, by its number in the whole array, row-major.
-  int64_t n_elems = 0;  ///< How many.
+  int64_t elem = 0;      ///< Row-major number of the first element in the whole array.
+  int64_t n_elems = 0;  ///< Number of elements.
 };
 
-/// Elements of the part `box` of an array of that shape.
+/// Returns the number of elements of the part `box`.
 int64_t elems_of(const ShardIndex& box);
-/// The elements that two parts of one array share; ranges of extent 0 where there are none.
+/// Returns the elements that two parts of one array share; if an axis has none, its range is empty.
 ShardIndex intersection(const ShardIndex& a, const ShardIndex& b);
-/// The longest run that begins at element `offset` of `box`, counted row-major within the box.
-/// `offset` is below elems_of(box).
+/// Returns the longest run that begins at element `offset` of the part `box`, counted row-major
+/// within the box. `shape`: that of the whole array. `offset` is below elems_of(box).
 ElementRun run_in_box(const Shape& shape, const ShardIndex& box, int64_t offset);
 
-/// Tiles are numbered row-major, too. Each of `parts` divides its extent.
+/// A shape cut into equal tiles, which are numbered row-major. `parts` divides the extents.
 class Tiling {
  public:
-  Tiling(Shape shape, Dims parts);  ///< Parts by axis, each at least 1.
+  Tiling(Shape shape, Dims parts);  ///< `parts`: the number of tiles along each axis.
 
   const Shape& shape() const { return shape_; }            ///< Shape of the whole array.
-  const Dims& parts() const { return parts_; }             ///< By axis.
+  const Dims& parts() const { return parts_; }             ///< Number of tiles along each axis.
   const Shape& tile_shape() const { return tile_shape_; }  ///< The same for all tiles.
   int64_t n_tiles() const { return n_tiles_; }             ///< The product of the parts.
   /// The ranges of a tile, by axis.
@@ -53,8 +53,8 @@ class Tiling {
   /// The place of an element of the whole array.
   struct Spot {
     int64_t tile = 0;
-    int64_t offset = 0;   ///< Its number in the tile, row-major.
-    int64_t n_elems = 0;  ///< From it on, so many follow one another in both.
+    int64_t offset = 0;   ///< Row-major number of the element in the tile.
+    int64_t n_elems = 0;  ///< Length of the run of elements from here that is consecutive in both.
   };
   Spot locate(int64_t elem) const;
 
@@ -62,7 +62,7 @@ class Tiling {
   Shape shape_, tile_shape_;
   Dims parts_, strides_, tile_strides_;
   int64_t n_tiles_ = 1;
-  int64_t run_elems_ = 1;  // from the last axis that is cut on, elements of a tile that adjoin
+  int64_t run_elems_ = 1;  // product of the tile's extents from the last axis that is cut on
 };
 
 }  // namespace stow

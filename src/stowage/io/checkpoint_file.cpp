@@ -35,7 +35,7 @@ const std::string* value_of(const ConfigText& config, const std::string& key) {
   return nullptr;
 }
 
-Result<void> check_config(const ConfigText& has, const CheckpointNeeds& needs) {
+Result<void> check_config(const ConfigText& has, const CheckpointRequirements& needs) {
   for (const auto& [key, needed] : needs.config) {
     const std::string* value = value_of(has, key);
     if (!value) value = value_of(needs.defaults, key);
@@ -98,8 +98,8 @@ Result<void> move_files(const FilesOfStep& files, const std::string& from, const
 }  // namespace
 
 // The checkpoint just saved is worth more than a tidy folder.
-void tidy_checkpoints(const std::string& folder, int64_t saved_step,
-                      const std::set<std::string>& saved_names, const Retention& keep) {
+void remove_old_checkpoints(const std::string& folder, int64_t saved_step,
+                            const std::set<std::string>& saved_names, const Retention& keep) {
   const Result<std::vector<std::string>> names = names_in(folder);
   const Result<std::vector<CheckpointName>> checkpoints = list_checkpoints(folder);
   if (!names || !checkpoints) return;
@@ -167,7 +167,7 @@ Result<std::string> save_checkpoint(const std::string& folder, const CheckpointM
   const CheckpointIndex index = {.meta = meta, .files = {{name.text(), digest.hex(), {}}}};
   if (Result<void> done = write_text_file(json_path, checkpoint_json(index) + "\n"); !done)
     return done.failure();
-  tidy_checkpoints(folder, meta.step, {name.text()}, keep);
+  remove_old_checkpoints(folder, meta.step, {name.text()}, keep);
   return json_path;
 }
 
@@ -181,7 +181,7 @@ Result<std::string> set_aside_checkpoints(const std::string& folder) {
   if (checkpoints->empty()) return std::string();
   const std::string aside = set_aside_folder(folder);
   if (Result<void> made = ensure_directory(aside); !made) return made.failure();
-  const Result<HeldDirectory> held = HeldDirectory::hold(aside);
+  const Result<DirectoryLock> held = DirectoryLock::lock(aside);
   if (!held) return held.failure();
   const Result<std::vector<std::string>> names = names_in(folder);
   if (!names) return names.failure();
@@ -260,7 +260,7 @@ std::string checkpoint_path(const std::string& folder, int64_t step) {
   return folder + "/" + name.text();
 }
 
-Result<Checkpoint> Checkpoint::open(const std::string& path, const CheckpointNeeds& needs,
+Result<Checkpoint> Checkpoint::open(const std::string& path, const CheckpointRequirements& needs,
                                     CheckpointShare share) {
   return open(path, &needs, share);
 }
@@ -269,7 +269,7 @@ Result<Checkpoint> Checkpoint::open(const std::string& path) {
   return open(path, nullptr, {});
 }
 
-Result<Checkpoint> Checkpoint::open(const std::string& path, const CheckpointNeeds* needs,
+Result<Checkpoint> Checkpoint::open(const std::string& path, const CheckpointRequirements* needs,
                                     CheckpointShare share) {
   STOW_CHECK(0 <= share.index && share.index < share.count, "{} of {}", share.index, share.count);
   Result<CheckpointIndex> index = read_index(path);

@@ -1,5 +1,5 @@
-// CheckpointIndex: what the JSON file of a checkpoint says, and its text.
-// Not the tensors' bytes, and no file is read or written here.
+// CheckpointIndex: the content of a checkpoint's JSON file; conversion from and to its text.
+// Not the tensors' bytes; no file is read or written here.
 #pragma once
 
 #include <cstddef>
@@ -19,56 +19,58 @@
 
 namespace stow {
 
-/// Keys of a configuration and their values as text, in order.
+/// Keys of a configuration with their values as text, in order.
 using ConfigText = std::vector<std::pair<std::string, std::string>>;
 
-/// All of a checkpoint but its tensors.
+/// The content of a checkpoint except its tensors.
 struct CheckpointMeta {
   int64_t step = 0;           ///< Steps done.
-  int64_t data_position = 0;  ///< The place where the data go on, in the trainer's own unit.
+  int64_t data_position = 0;  ///< Position in the training data, in the trainer's own unit.
   uint64_t seed = 0;
   ConfigText config;
-  Json extra;  ///< Whatever else the trainer wants back; null for nothing.
+  Json extra;  ///< Further state of the trainer; may be null.
 };
 
-/// A file of tensors, in the folder of the JSON file.
+/// A tensor file, in the folder of the JSON file.
 struct CheckpointFile {
   std::string name;
   std::string digest;                 ///< 16 hexadecimal digits.
   std::optional<int64_t> size_bytes;  ///< None in version 1.
 };
 
-/// A piece of a tensor in a file, in row-major order.
+/// A slice of a tensor that a file holds, in row-major order.
 struct StoredPiece {
   size_t file = 0;           ///< Index in CheckpointIndex::files.
   int64_t offset_bytes = 0;  ///< From the start of the file.
   TensorSlice slice;         ///< Slice of the whole tensor.
 };
 
-/// A whole tensor, by its pieces.
+/// A tensor and the pieces in which it is stored.
 struct StoredTensor {
-  TensorInfo info;  ///< The whole one; its offset means nothing.
+  TensorInfo info;  ///< Type of the whole tensor; its offset_bytes is not set.
   std::vector<StoredPiece> pieces;
 };
 
-/// The content of a JSON file. Version 1 has one file, whose own header lists its tensors, each in one
-/// piece. Version 2 is of several processes: a file of each, and the pieces of every tensor here.
+/// The content of a JSON file. Version 1, saved by one process, has one tensor file, whose header
+/// lists the tensors, each in one piece. Version 2, saved by several processes, has a tensor file
+/// of each, and the JSON file lists the pieces of every tensor.
 struct CheckpointIndex {
   CheckpointMeta meta;
   std::vector<CheckpointFile> files;
-  /// Version 2: 16 hexadecimal digits that all files of one save have in their headers; else "".
+  /// Version 2: 16 hexadecimal digits that the headers of all files of one save have. Version 1:
+  /// "".
   std::string save_id;
   std::map<std::string, StoredTensor, std::less<>> tensors;  ///< By name; version 1: none.
 
   bool is_sharded() const { return !save_id.empty(); }
 };
 
-/// The text of the JSON file: version 2 where there is a save id, else version 1.
+/// Returns the text of the JSON file: version 2 if the index has a save id, else version 1.
 std::string checkpoint_json(const CheckpointIndex& index);
 
-/// Reads such a text from outside. Of version 2, each tensor's pieces have every element exactly
-/// once and lie within their files, and the files have the names of this save. Errors: "is damaged:
-/// …", "has version …", as the rest of a sentence about the file.
+/// Parses the text of a JSON file from outside. For version 2, checks that each tensor's pieces
+/// hold every element exactly once and lie within their files, and that the files have the names of
+/// this save. Errors: the predicate of a sentence about the file: "is damaged: …", "has version …".
 Result<CheckpointIndex> parse_checkpoint_json(std::string_view text);
 
 /// The header of one file of version 2 (safetensors metadata).
@@ -80,14 +82,16 @@ struct ShardHeader {
   std::vector<std::pair<TensorInfo, StoredPiece>> pieces;
 };
 
-/// The metadata that a file of these pieces gets, and the name in the file of each piece.
+/// Returns the safetensors metadata of a file with this header.
 std::map<std::string, std::string> shard_metadata(const ShardHeader& header);
+/// Returns the name that a piece has in its file.
 std::string piece_name(std::string_view tensor, const TensorSlice& slice);
 
-/// Errors: the rest of a sentence about the file.
+/// Parses the header of a file of version 2. Errors: the predicate of a sentence about the file.
 Result<ShardHeader> read_shard_header(const SafetensorsFile& file);
 
-/// None if the pieces of each tensor have every element exactly once; else which tensor and pieces.
+/// Returns none if the pieces of each tensor hold every element exactly once; else a text that
+/// names a tensor and its pieces at fault.
 std::optional<std::string> find_cover_fault(const CheckpointIndex& index);
 
 }  // namespace stow

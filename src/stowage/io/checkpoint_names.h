@@ -1,5 +1,5 @@
-// The names of the files that checkpoints are made of.
-// Not their content, nor which of them are there.
+// The names of checkpoint files: parsing and formatting.
+// Not the files' content or existence.
 #pragma once
 
 #include <cstdint>
@@ -9,22 +9,22 @@
 
 namespace stow {
 
-/// The parts of a name: step-000123.json; step-000123.safetensors, or .rank-4.safetensors for the part
-/// that process 4 wrote. Where a checkpoint of that step was there before, a tag stands behind the
-/// step of the tensors' files: step-000123-0123456789abcdef.safetensors.
+/// The parts of a file name: step-000123.json; step-000123.safetensors for the tensors, or
+/// step-000123.rank-4.safetensors for those that process 4 wrote. If the save replaces a checkpoint
+/// of the same step, its tensor files have a tag: step-000123-0123456789abcdef.safetensors.
 struct CheckpointFileName {
   int64_t step = 0;
   bool is_json = false;
-  std::string tag;              ///< 16 hexadecimal digits, or none.
-  std::optional<int32_t> rank;  ///< Rank of a part.
-  /// The name of a file that is being written (AtomicFile) or that a killed run left.
+  std::string tag;              ///< 16 hexadecimal digits, or "".
+  std::optional<int32_t> rank;  ///< Number of the process that wrote the file.
+  /// True for the temporary name of an unfinished file (AtomicFile), which a killed run may leave.
   bool is_temporary = false;
 
-  /// The name; a temporary one's without what makes it one.
+  /// Returns the file name, without the suffix of a temporary one.
   std::string text() const;
 };
 
-/// None for a name that no checkpoint has.
+/// Parses a file name; none if it does not have the form of a checkpoint's file.
 std::optional<CheckpointFileName> parse_checkpoint_file_name(std::string_view name);
 
 }  // namespace stow

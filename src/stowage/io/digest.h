@@ -1,5 +1,5 @@
-// Digest: a fast 64-bit checksum of bytes that come in pieces, against damage of files.
-// Not cryptographic: it does not stop someone who wants two contents of one digest.
+// Digest: a fast, incremental 64-bit checksum that detects damaged files.
+// Not cryptographic: collisions can be constructed.
 #pragma once
 
 #include <array>
@@ -11,12 +11,12 @@
 
 namespace stow {
 
-/// The digest depends on the bytes alone, not on the pieces they come in.
+/// An incremental checksum. It depends on the bytes only, not on how calls of update() divide them.
 /// Source: the XXH64 algorithm of the xxHash specification, seed 0.
 class Digest {
  public:
   void update(std::span<const std::byte> bytes);
-  /// The digest of what has come so far.
+  /// The digest of all bytes so far.
   uint64_t value() const;
   /// 16 hexadecimal digits.
   std::string hex() const;
@@ -30,7 +30,7 @@ class Digest {
   uint64_t total_bytes_ = 0;
 };
 
-/// The digest of a text, in hexadecimal digits.
+/// Returns the digest of a text as 16 hexadecimal digits.
 std::string digest_of(std::string_view text);
 
 }  // namespace stow

@@ -81,12 +81,12 @@ Result<void> check_writable_directory(const std::string& path) {
   return {};
 }
 
-Result<HeldDirectory> HeldDirectory::hold(const std::string& path) {
+Result<DirectoryLock> DirectoryLock::lock(const std::string& path) {
   FileDescriptor folder(open_file(path, O_RDONLY | O_DIRECTORY));
   if (folder.get() < 0) return system_failure(path);
   if (::flock(folder.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
     return fail("{}: another run is at work in this folder", path);
-  return HeldDirectory(std::move(folder));
+  return DirectoryLock(std::move(folder));
 }
 
 Result<void> remove_file(const std::string& path) {

@@ -1,5 +1,5 @@
-// Files that are read at offsets, and folders.
-// Not whole files, nor how one is written; see base/text_file.h and base/atomic_file.h.
+// Files that are read at offsets, and operations on folders.
+// Not writing, and not text files; see base/atomic_file.h and base/text_file.h.
 #pragma once
 
 #include <cstddef>
@@ -12,16 +12,17 @@
 
 namespace stow {
 
-/// A file open for reading at offsets. Safe for one file read by several threads. It reads and does
-/// not map: a file that another process cuts short is then an error and no signal.
+/// A file open for reading at offsets; thread-safe. It is read, not mapped: if another process
+/// truncates the file, a read returns an error, while a mapping would raise a signal.
 class InputFile {
  public:
-  /// Errors: missing, a folder or another thing that is no regular file, unreadable.
+  /// Opens a file. Errors: it is missing, unreadable or not a regular file.
   static Result<InputFile> open(const std::string& path);
 
   const std::string& path() const { return path_; }
   int64_t size_bytes() const { return size_bytes_; }
-  /// Fills `out` from the offset. Errors: the file ends before, or the system's reason.
+  /// Fills `out` with the bytes from the offset on. Errors: the file is too short; those of the
+  /// system.
   Result<void> read(int64_t offset_bytes, std::span<std::byte> out) const;
 
  private:
@@ -33,35 +34,35 @@ class InputFile {
   int64_t size_bytes_ = 0;
 };
 
-/// The whole content of a file from outside. Errors: as InputFile::open, so a pipe is refused and not
-/// waited for; more than `max_bytes`.
+/// Returns the content of a file. Refuses a pipe instead of waiting for it. Errors: as
+/// InputFile::open; the file has more than `max_bytes`.
 Result<std::string> read_regular_file(const std::string& path, int64_t max_bytes);
 
-/// Makes the folder and those above it. Fine when it exists.
-/// Errors: "PATH: reason"; also when something there is no folder.
+/// Creates the folder and its missing parents. Succeeds if it exists.
+/// Errors: "PATH: reason", also if a part of the path is not a folder.
 Result<void> ensure_directory(const std::string& path);
 
-/// Checks before a run that it could write into a folder at its end. Makes nothing.
-/// Errors: "PATH: reason" if the folder, or the nearest above it that is there, is not a folder or may
-/// not be written to.
+/// Checks that files could be created in a folder, which need not exist yet. Creates nothing.
+/// Errors: "PATH: reason" if the folder, or else its nearest existing parent, is not a folder or is
+/// not writable.
 Result<void> check_writable_directory(const std::string& path);
 
-/// While it lives, nobody else gets to hold the folder; that ends with the process, however it
-/// ends. Where the file system knows no such locks (flock), nothing is held.
-class HeldDirectory {
+/// An exclusive lock (flock) of a folder during this object's lifetime. The system releases it when
+/// the process ends in any way. On file systems without flock nothing is locked.
+class DirectoryLock {
  public:
-  /// Errors: it is held already; it cannot be opened.
-  static Result<HeldDirectory> hold(const std::string& path);
+  /// Locks the folder. Errors: it is locked already; it cannot be opened.
+  static Result<DirectoryLock> lock(const std::string& path);
 
  private:
-  explicit HeldDirectory(FileDescriptor folder) : folder_(std::move(folder)) {}
+  explicit DirectoryLock(FileDescriptor folder) : folder_(std::move(folder)) {}
   FileDescriptor folder_;
 };
 
-/// Removes a file. Fine when there is none.
+/// Removes a file. Succeeds if there is none.
 Result<void> remove_file(const std::string& path);
 
-/// True if anything stands at the path.
+/// True if the path exists, as a file, a folder or anything else.
 bool file_exists(const std::string& path);
 
 }  // namespace stow

@@ -1,5 +1,5 @@
-// Elements of f32, bf16 and f16 from one dtype to another, many at a time.
-// Not f64 and not kernels of programs.
+// Conversions between f32, bf16 and f16.
+// Not of f64, and not the kernels of programs.
 #pragma once
 
 #include <bit>
@@ -11,19 +11,20 @@
 
 namespace stow {
 
-/// Converts the elements of `in` to `to`, to nearest even; NaNs stay NaN, what is too large becomes
-/// infinite. `out` has room for as many elements as `in` has.
+/// Converts the elements of `in`, of dtype `from`, to dtype `to`. Rounds to nearest even; NaN stays
+/// NaN, and values that are too large become infinite. `out` has as many elements as `in`.
 void convert_floats(DType from, std::span<const std::byte> in, DType to, std::span<std::byte> out);
-/// The same from f32 values.
+/// convert_floats from f32 values.
 void convert_from_f32(std::span<const float> in, DType to, std::byte* out);
 
-/// The value of an f16. Exact.
+/// Returns the value of an f16, exactly.
 inline float f16_to_f32(uint16_t half) {
   const uint32_t word = uint32_t{half} << 16;
   const uint32_t twice = word + word;  // without the sign
   const float normal = std::bit_cast<float>((twice >> 4) + (uint32_t{0xe0} << 23)) * 0x1p-112f;
   const float subnormal = std::bit_cast<float>((twice >> 17) | (uint32_t{126} << 23)) - 0.5f;
-  // Masks and no selection: compilers leave the other sum out of one, and then there is no vector.
+  // Masks instead of a selection, because compilers turn a selection into a branch and then do not
+  // vectorize.
   const uint32_t small = 0u - static_cast<uint32_t>(twice < (uint32_t{1} << 27));
   const uint32_t magnitude =
       (std::bit_cast<uint32_t>(subnormal) & small) | (std::bit_cast<uint32_t>(normal) & ~small);
@@ -33,7 +34,7 @@ inline float f16_to_f32(uint16_t half) {
 /// The f16 nearest to a value, ties to even.
 inline uint16_t f32_to_f16(float value) {
   const uint32_t word = std::bit_cast<uint32_t>(value), twice = word + word;
-  // Multiplied so that what overflows f16 becomes infinite.
+  // The factors make values that overflow f16 infinite.
   const float base = std::bit_cast<float>(word & 0x7fffffffu) * 0x1p+112f * 0x1p-110f;
   uint32_t bias = twice & 0xff000000u;
   bias = bias < 0x71000000u ? 0x71000000u : bias;

@@ -12,18 +12,19 @@ namespace stow {
 
 enum class GgmlType : uint8_t { kF32, kF16, kBF16, kQ4_0, kQ4_1, kQ8_0, kQ4_K, kQ6_K };
 
-/// Elements of a block: 1 of a float type, else 32 or 256.
+/// Number of elements of a block: 1 for a float type, else 32 or 256.
 int64_t block_elements(GgmlType type);
 int64_t block_bytes(GgmlType type);
 /// "F32", "Q4_K".
 std::string_view ggml_name(GgmlType type);
-/// The type of a number in a file.
+/// Returns the type that a file denotes by `number`; none if GgmlType lacks it.
 std::optional<GgmlType> ggml_type(uint32_t number);
-/// The name of a number in a file, of types that are not in GgmlType too: "Q5_K", "type 99".
+/// Returns the name of the type that a file denotes by `number`, also of types that GgmlType lacks:
+/// "Q5_K", "type 99".
 std::string ggml_name(uint32_t number);
 
-/// The values of n blocks, n * block_elements(type) of them: as ggml's dequantize_row functions,
-/// with products and sums rounded apart.
+/// Decodes n blocks into n * block_elements(type) f32 values, with the results of ggml's
+/// dequantize_row functions; products and sums are rounded separately.
 /// Source: ggml-quants.c; gguf-py, quants.py.
 void decode_blocks(GgmlType type, const std::byte* blocks, int64_t n, float* out);
 

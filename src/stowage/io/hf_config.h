@@ -1,5 +1,5 @@
-// HfConfig: the shape of a decoder from a Hugging Face config.json, and generation_config.json.
-// Not weights (weights.h) and not tokenizers; families that are not listed here are refused.
+// HfConfig: a decoder's configuration from a Hugging Face config.json, and generation_config.json.
+// Not weights (weights.h) and not tokenizers. Model families that are not listed are refused.
 #pragma once
 
 #include <cstdint>
@@ -46,8 +46,8 @@ struct RopeConfig {
   friend bool operator==(const RopeConfig&, const RopeConfig&) = default;
 };
 
-/// A decoder of one of the families. Everything is checked: products of the sizes do not overflow,
-/// num_attention_heads is a multiple of num_key_value_heads, head_dim is even.
+/// The configuration of a decoder. Reading checks that products of the sizes do not overflow, that
+/// num_attention_heads is a multiple of num_key_value_heads, and that head_dim is even.
 struct HfConfig {
   ModelFamily family = ModelFamily::kLlama;
   int64_t vocab_size = 0;
@@ -64,42 +64,43 @@ struct HfConfig {
   bool mlp_bias = false;            ///< gate_proj, up_proj and down_proj have biases
   bool qk_norm = false;             ///< q_norm and k_norm [head_dim] before the rotary embedding
   int64_t max_position_embeddings = 0;
-  /// Window of each layer, [num_hidden_layers]: query t sees the keys t - window < j <= t. 0: all.
+  /// Window of each layer, [num_hidden_layers]: query t sees the keys t - window < j <= t. 0: no
+  /// window.
   std::vector<int64_t> sliding_windows;
   RopeConfig rope;
   std::optional<int64_t> bos_token_id, pad_token_id;
   std::vector<int64_t> eos_token_ids;  ///< Empty: none.
-  std::optional<DType> dtype;          ///< f32, bf16 or f16; none where the file does not say.
+  std::optional<DType> dtype;          ///< f32, bf16 or f16; none if the file lacks the key.
 
-  /// Reads config.json: the keys of transformers 4 and 5, absent ones with the defaults of
+  /// Reads config.json with the keys of transformers 4 and 5; absent keys have the defaults of
   /// transformers 5. Errors: "PATH: KEY: reason" for a missing or damaged file, wrong types,
-  /// numbers out of range, and what is not supported: other architectures, rope types or
+  /// numbers out of range, and unsupported features: other architectures, rope types or
   /// activations, quantization, partial rotary embeddings.
   static Result<HfConfig> load(const std::string& path);
-  /// The same from the text of such a file; `path` stands in errors.
+  /// Parses the text of a config.json; `path` is for errors.
   static Result<HfConfig> parse(std::string_view text, const std::string& path);
-  /// The same from parsed JSON. Errors name a key as `names` has it, where it has it.
+  /// Reads parsed JSON. `names`: other names of keys for errors, by key.
   static Result<HfConfig> from_json(const Json& json, const std::string& path,
                                     const std::map<std::string, std::string>& names = {});
 
-  /// The keys of transformers 5. from_json of this gives an equal HfConfig, except that
-  /// `rope.divisors` have no key.
+  /// Returns the configuration with the keys of transformers 5. from_json of the result returns an
+  /// equal HfConfig, except for `rope.divisors`, which have no key.
   Json to_json() const;
 
   friend bool operator==(const HfConfig&, const HfConfig&) = default;
 };
 
-/// A tensor of a model by its Hugging Face name, and its shape.
+/// The Hugging Face name and the shape of a model's tensor.
 struct ModelTensor {
   std::string name;
   std::vector<int64_t> shape;
 };
 
-/// The tensors of a model: the embedding, those of each layer, the last norm, and the head unless
-/// it is tied. Matrices are [out, in].
+/// Returns the tensors of a model: the embedding, those of each layer, the last norm, and the head
+/// unless it is tied. Matrices are [out, in].
 std::vector<ModelTensor> model_tensors(const HfConfig& config);
 
-/// How a model is sampled from, where the file says so.
+/// Sampling parameters of a model; none for keys that the file lacks.
 struct GenerationConfig {
   std::vector<int64_t> eos_token_ids;
   std::optional<int64_t> bos_token_id, pad_token_id;
@@ -109,7 +110,7 @@ struct GenerationConfig {
 
   /// Reads generation_config.json. Errors: "PATH: KEY: reason".
   static Result<GenerationConfig> load(const std::string& path);
-  /// The same from the text of such a file; `path` stands in errors.
+  /// Parses the text of a generation_config.json; `path` is for errors.
   static Result<GenerationConfig> parse(std::string_view text, const std::string& path);
 };
 

@@ -1,4 +1,4 @@
-// Writes a model as a Hugging Face folder that transformers opens.
+// Writes a model as a Hugging Face folder that transformers can open.
 // Not the tokenizer's files; see text/tokenizer_export.h.
 #pragma once
 
@@ -12,13 +12,13 @@
 
 namespace stow {
 
-/// Writes config.json and model.safetensors into a folder, which is made where it is missing; each
-/// file is whole or not there, config.json comes last. `tensors` have Hugging Face names and are
-/// those of model_tensors(config), in any order, all of one float dtype, which becomes that of the
-/// configuration. Nothing is copied: a tensor's `read` is called piece by piece.
-/// Errors: "PATH: reason" of the system; tensors that are missing, surplus, misshaped or of other
-/// dtypes; a configuration that config.json cannot express: divisors of frequencies, and biases of
-/// q, k and v without one of o in a Llama or Qwen3.
+/// Writes model.safetensors and then config.json into a folder, and creates it if it is missing.
+/// Each file is written atomically. `tensors` are those of model_tensors(config), in any order,
+/// with Hugging Face names and one common float dtype, which becomes the configuration's. Tensors
+/// are not copied as a whole: their `read` is called piece by piece.
+/// Errors: "PATH: reason" of the system; tensors that are missing, surplus, or of another shape or
+/// dtype; a configuration that config.json cannot express: divisors of frequencies, or in a Llama
+/// or Qwen3 biases of q, k and v without a bias of o.
 Result<void> write_hf_folder(const std::string& folder, HfConfig config,
                              std::span<const TensorBytes> tensors);
 

@@ -1,5 +1,5 @@
-// Json: an ordered JSON value that is written as built and read strictly, and JSON lines.
-// Not a document database: objects are lists, and looking a key up walks them.
+// Json: a JSON value whose objects keep their order; a strict parser; a writer of JSON lines.
+// Not for large objects: a lookup of a key is a linear search.
 #pragma once
 
 #include <cstdint>
@@ -47,8 +47,8 @@ class Json {
   bool is_object() const;
   bool is_array() const;
 
-  /// The value, or null where this is of another type. as_int and as_uint also take the other
-  /// signedness where the number fits.
+  /// The value; null, or a Failure, if this has another type. as_int and as_uint convert between
+  /// signed and unsigned if the number fits.
   const bool* as_bool() const;
   const std::string* as_string() const;
   const Array* as_array() const;
@@ -57,15 +57,15 @@ class Json {
   Result<uint64_t> as_uint() const;
   Result<double> as_double() const;
 
-  /// The member of that key, or null; null too where this is no object.
+  /// Returns the member of that key; null if there is none or this is not an object.
   const Json* find(std::string_view key) const;
-  /// Sets a member of an object, in place where the key exists. A null value becomes an object.
+  /// Sets a member of an object; an existing key keeps its place. A null value becomes an object.
   void set(std::string_view key, Json value);
   /// Appends to an array. A null value becomes an array.
   void push_back(Json value);
 
-  /// The text on one line. Floats print so that they read back as the same double, with a point or
-  /// an exponent; NaN and infinities as null. Bytes that are no UTF-8 print as U+FFFD.
+  /// Returns the text on one line. Floats have a point or an exponent and read back as the same
+  /// double; NaN and infinities print as null. Bytes that are not UTF-8 print as U+FFFD.
   std::string dump() const;
 
   friend bool operator==(const Json&, const Json&);
@@ -89,34 +89,34 @@ struct JsonMember {
   friend bool operator==(const JsonMember&, const JsonMember&) = default;
 };
 
-/// Bounds on a text from outside: its depth and its number of values.
+/// Limits of a parsed text: its nesting depth and its number of values.
 struct JsonLimits {
   int depth = 32;
   int64_t n_values = 1 << 20;
 };
 
-/// Reads one JSON text. Strict: no comments, no trailing text, valid UTF-8.
-/// Errors: syntax (with the byte), duplicate keys, beyond the limits.
+/// Parses one JSON text, strictly: no comments, no trailing text, valid UTF-8.
+/// Errors: a syntax error, with its byte; duplicate keys; the text exceeds the limits.
 Result<Json> parse_json(std::string_view text, const JsonLimits& limits = {});
 
-/// True if the bytes are valid UTF-8, as the text of a JSON string must be to survive.
+/// True if the bytes are valid UTF-8. JSON strings with other bytes change in dump().
 bool is_utf8(std::string_view text);
 
-/// The exact value of a float as C and Python read it: "0x1.62e43p+2".
+/// Returns the exact value of a float in hexadecimal, as C and Python parse it: "0x1.62e43p+2".
 std::string hex_float(float value);
 
-/// Writes one JSON value a line, each line complete on the file when write returns.
+/// Writes JSON lines: one JSON value per line. The line is in the file when write() returns.
 class JsonLines {
  public:
-  /// Opens or creates `path`; "-" is standard output. What stood in the file stays until the first
-  /// line is written: work that is refused before then has lost nobody's log.
-  /// Errors: the file cannot be created, with path and reason.
+  /// Opens or creates `path`; "-" means standard output. An existing file is truncated at the first
+  /// write(), so that a command that fails before it keeps the old file.
+  /// Errors: "PATH: reason" if the file cannot be opened.
   static Result<JsonLines> open(const std::string& path);
   JsonLines(JsonLines&& other) noexcept;
   JsonLines& operator=(JsonLines&& other) noexcept;
   ~JsonLines();
 
-  /// Errors: the line could not be written, with path and reason.
+  /// Writes a line. Errors: "PATH: reason".
   Result<void> write(const Json& value);
 
  private:

@@ -19,7 +19,7 @@ std::string id_text(const SaveTicket& ticket) {
 std::string shard_name(const SaveTicket& ticket, int32_t process) {
   return CheckpointFileName{.step = ticket.step,
                             .is_json = false,
-                            .tag = ticket.is_replaced ? id_text(ticket) : std::string(),
+                            .tag = ticket.replaces_checkpoint ? id_text(ticket) : std::string(),
                             .rank = process,
                             .is_temporary = false}
       .text();
@@ -62,8 +62,8 @@ Result<void> add_shard(const std::string& folder, const SaveTicket& ticket, int3
 
 }  // namespace
 
-std::vector<OwnedSlice> share_out_slices(std::span<const MeshTensor> tensors, const MeshShape& mesh,
-                                         std::span<const int32_t> processes) {
+std::vector<OwnedSlice> assign_slices(std::span<const MeshTensor> tensors, const MeshShape& mesh,
+                                      std::span<const int32_t> processes) {
   STOW_CHECK(static_cast<int64_t>(processes.size()) == mesh.size(), "{} positions of {}",
              processes.size(), to_string(mesh));
   struct Held {
@@ -113,12 +113,13 @@ Result<SaveTicket> begin_sharded_save(const std::string& folder, int64_t step,
                                       int32_t n_processes) {
   STOW_CHECK(step >= 0 && n_processes > 0);
   if (Result<void> made = ensure_directory(folder); !made) return made.failure();
-  SaveTicket ticket{.step = step, .save_id = 0, .n_processes = n_processes, .is_replaced = 0};
+  SaveTicket ticket{
+      .step = step, .save_id = 0, .n_processes = n_processes, .replaces_checkpoint = 0};
   std::random_device random;
   ticket.save_id = uint64_t{random()} << 32 | random();
   const CheckpointFileName json = {
       .step = step, .is_json = true, .tag = {}, .rank = {}, .is_temporary = false};
-  ticket.is_replaced = file_exists(folder + "/" + json.text());
+  ticket.replaces_checkpoint = file_exists(folder + "/" + json.text());
   return ticket;
 }
 
@@ -169,7 +170,7 @@ Result<std::string> finish_sharded_save(const std::string& folder, const SaveTic
     return done.failure();
   std::set<std::string> names;
   for (const CheckpointFile& file : index.files) names.insert(file.name);
-  tidy_checkpoints(folder, ticket.step, names, keep);
+  remove_old_checkpoints(folder, ticket.step, names, keep);
   return path;
 }
 

@@ -1,5 +1,5 @@
-// Checkpoints that several processes write: which of them writes what, and the steps of a save.
-// Not their communication: the caller passes the ticket to all processes and the receipts to one.
+// Checkpoints that several processes write: division of the tensors, and the steps of a save.
+// Not communication: the caller sends the ticket to all processes and the receipts to process 0.
 #pragma once
 
 #include <cstddef>
@@ -18,68 +18,69 @@
 
 namespace stow {
 
-/// An array over a mesh.
+/// An array over a mesh, to be saved.
 struct MeshTensor {
   std::string name;
   DType dtype = DType::kF32;
-  std::vector<int64_t> shape;  ///< Shape of the whole array, cut evenly.
+  std::vector<int64_t> shape;  ///< Shape of the whole array; the mesh axes divide its extents.
   AxisSharding sharding;
 };
 
-/// A slice of one of those, and who writes it.
+/// A slice of an array, and the process that writes it.
 struct OwnedSlice {
-  size_t tensor = 0;  ///< Its number.
+  size_t tensor = 0;  ///< Index of the array among the MeshTensors.
   TensorSlice slice;
-  int64_t position = 0;  ///< A position of the mesh that holds it, of that process.
-  int32_t process = 0;   ///< Number of the process that writes it.
+  int64_t position = 0;  ///< A mesh position of that process that holds the slice.
+  int32_t process = 0;   ///< Number of the process that writes the slice.
 };
 
-/// Every element of every array exactly once. `processes`: of each position. Of slices that several
-/// processes hold each goes, the largest first, to the holder that writes the fewest bytes so far.
-/// The same on all processes, as it depends on the arguments alone.
-std::vector<OwnedSlice> share_out_slices(std::span<const MeshTensor> tensors, const MeshShape& mesh,
-                                         std::span<const int32_t> processes);
+/// Divides the arrays into slices such that every element is written exactly once. `processes`: the
+/// process of each mesh position. A slice that several processes hold is assigned, the largest
+/// slices first, to the holder with the fewest bytes so far. The result depends on the arguments
+/// only, so it is the same in all processes.
+std::vector<OwnedSlice> assign_slices(std::span<const MeshTensor> tensors, const MeshShape& mesh,
+                                      std::span<const int32_t> processes);
 
 /// A slice to be written.
 struct SliceBytes {
   TensorInfo whole;   ///< Name, type and shape of the whole tensor.
   TensorSlice slice;  ///< Not empty, unless the tensor is.
-  /// The slice's bytes, row-major, or a function that gives them; see TensorBytes.
+  /// The slice's bytes, row-major, or a function that returns them; see TensorBytes.
   std::span<const std::byte> bytes = {};
   std::function<void(int64_t offset_bytes, std::span<std::byte> out)> read = {};
 };
 
-/// The facts of a save that all its processes must know. Plain bytes, which may be sent.
+/// Data of a save that process 0 sends to all processes. Trivially copyable.
 struct SaveTicket {
   int64_t step = 0;
-  uint64_t save_id = 0;  ///< Random: no other save has it.
+  uint64_t save_id = 0;  ///< Random number that identifies the save.
   int32_t n_processes = 1;
-  int32_t is_replaced = 0;  ///< 1 if a checkpoint of that step is there, which stays until the end.
+  /// 1 if a checkpoint of that step exists, which the last step replaces; else 0.
+  int32_t replaces_checkpoint = 0;
 };
 
-/// The file that a process has written. Plain bytes, which may be sent.
+/// Data of the file that a process has written. Trivially copyable.
 struct SaveReceipt {
   uint64_t digest = 0;
   int64_t size_bytes = 0;
 };
 
-/// The first step, on process 0: makes the folder where needed and the ticket. Errors: "PATH:
+/// First step, on process 0: creates the folder if needed and returns the ticket. Errors: "PATH:
 /// reason".
 Result<SaveTicket> begin_sharded_save(const std::string& folder, int64_t step, int32_t n_processes);
 
-/// The second, on each process, also one without slices: writes
-/// FOLDER/step-000123.rank-R.safetensors under a temporary name, synced and renamed; R is the
-/// process. Each slice is a tensor of the file; its metadata say of which save, step and process
-/// the file is, and of which tensor each slice. Errors: "PATH: reason"; the checkpoints that were
-/// there stay.
+/// Second step, on each process, also one without slices: writes
+/// FOLDER/step-000123.rank-R.safetensors, where R is the process, under a temporary name, syncs it
+/// and renames it. Each slice is a tensor of the file. The file's metadata are a ShardHeader.
+/// Errors: "PATH: reason"; earlier checkpoints are then unchanged.
 Result<SaveReceipt> write_shard(const std::string& folder, const SaveTicket& ticket,
                                 int32_t process, std::span<const SliceBytes> slices);
 
-/// The last, on process 0, once it has all receipts, by process: reads the headers of the files,
-/// checks that each tensor has every element once, and writes FOLDER/step-000123.json as
-/// save_checkpoint() does. Then removes the checkpoints that `keep` does not name. Returns the path of
-/// the JSON file. Errors: "PATH: reason", also for a file that this process cannot see; the
-/// checkpoints that were there stay.
+/// Last step, on process 0, with the receipts of all processes in their order: reads the headers of
+/// the files, checks that they hold every element of each tensor once, and writes
+/// FOLDER/step-000123.json as save_checkpoint() does. Then removes the checkpoints that `keep` does
+/// not name. Returns the path of the JSON file. Errors: "PATH: reason", also for a file that this
+/// process cannot see; earlier checkpoints are then unchanged.
 Result<std::string> finish_sharded_save(const std::string& folder, const SaveTicket& ticket,
                                         const CheckpointMeta& meta,
                                         std::span<const SaveReceipt> receipts,

@@ -1,5 +1,5 @@
-// TraceFile: what ran when, on named tracks, as a file that Perfetto and chrome://tracing show.
-// Not a recorder, and it knows of no program; tune/run_trace.h makes traces of runs.
+// TraceFile: timed slices and counters on named tracks, as a file for Perfetto or chrome://tracing.
+// Not a recorder; tune/run_trace.h makes traces of runs.
 #pragma once
 
 #include <cstdint>
@@ -14,14 +14,14 @@
 
 namespace stow {
 
-/// Something that lasted, on one track.
+/// An interval of time on one track.
 struct TraceSlice {
   size_t track = 0;
   std::string name;
   double begin_s = 0, end_s = 0;
-  std::vector<std::pair<std::string, std::string>> details;  ///< Shown where it is clicked on.
+  std::vector<std::pair<std::string, std::string>> details;  ///< Shown when the slice is selected.
 };
-/// A value from an instant on.
+/// The value of a counter from a point in time on.
 struct TraceSample {
   size_t counter = 0;
   double at_s = 0;
@@ -36,13 +36,13 @@ struct TraceFile {
   std::vector<TraceSample> samples;   ///< Samples of each counter are in order of time.
 };
 
-/// The file of a trace, nothing where the path is empty: opened before the work, so that what cannot be
-/// written is said at once. Errors: those of AtomicFile::create, with path and reason.
+/// Opens the file of a trace; none for an empty path. Called before the work, so that errors of the
+/// file are reported at once. Errors: those of AtomicFile::create.
 Result<std::optional<AtomicFile>> open_trace(const std::string& path);
 
 /// Writes the trace in Chrome's trace event format (JSON, one event a line), and commits the file.
 /// Source: "Trace Event Format", Chromium project: complete events, counters, metadata.
-/// Errors: the file cannot be written, with path and reason.
+/// Errors: "PATH: reason" if the file cannot be written.
 Result<void> write_trace(AtomicFile& file, const TraceFile& trace);
 Result<void> write_trace(const std::string& path, const TraceFile& trace);
 

@@ -121,7 +121,7 @@ Result<void> WeightSource::set_tensors(std::vector<WeightInfo> tensors) {
   return {};
 }
 
-Result<void> WeightSource::settle_tied_head() {
+Result<void> WeightSource::resolve_tied_head() {
   const WeightInfo* head = find(kHead);
   if (!config_.tie_word_embeddings || !head) return {};
   const WeightInfo& embedding = *find(kEmbedding);

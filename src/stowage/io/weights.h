@@ -1,5 +1,5 @@
-// WeightSource: the tensors of a model in files, read slice by slice into memory of the caller.
-// Not a cache and not a loader: nothing of a tensor is held.
+// WeightSource: the tensors of a model in files, read slice by slice into the caller's memory.
+// Not a cache and not a loader: it holds no tensor data.
 #pragma once
 
 #include <cstddef>
@@ -37,7 +37,7 @@ struct WeightInfo {
 };
 
 /// The weights of a model: a Hugging Face folder or a GGUF file. Opening checks all headers and
-/// reads no values, except to compare a tied head that is stored. Safe for several threads.
+/// reads no values, except to compare a stored head with a tied embedding. Thread-safe.
 class WeightSource {
  public:
   /// Stack memory that a call of read_rows uses besides `out`.
@@ -50,7 +50,7 @@ class WeightSource {
 
   const std::string& path() const { return path_; }
   const HfConfig& config() const { return config_; }
-  /// In the order of the files and of the offsets in them.
+  /// The tensors, by file and offset.
   const std::vector<WeightInfo>& tensors() const { return tensors_; }
   /// The tensor of that name, or null.
   const WeightInfo* find(std::string_view name) const;
@@ -58,26 +58,26 @@ class WeightSource {
   virtual const std::string& file_path(size_t file) const = 0;
 
   /// Fills `out` with rows [begin, end) of a tensor of this source, converted to `dtype`: f32, bf16
-  /// or f16, to nearest even. Elements stored as `dtype` are read straight into `out`.
+  /// or f16, to nearest even. Elements stored as `dtype` are read directly into `out`.
   /// Shapes: `out` has (end - begin) * row_elements() elements of `dtype`.
-  /// Errors: "PATH: reason" of the system; the file has become shorter.
+  /// Errors: "PATH: reason" of the system, or if the file has become shorter.
   virtual Result<void> read_rows(const WeightInfo& tensor, int64_t begin, int64_t end, DType dtype,
                                  std::span<std::byte> out) const = 0;
-  /// Fills `out` with a slice of a tensor of this source, row-major, converted as by read_rows. Reads the
-  /// ranges that hold the slice, or its rows whole where the file has them in blocks. Uses up to
-  /// kSlicePieceBytes of memory besides `out`, or one row if a row is larger.
+  /// Fills `out` with a slice of a tensor of this source, row-major, converted as by read_rows.
+  /// Reads only the ranges that hold the slice, or whole rows if the tensor is stored in blocks.
+  /// Uses up to kSlicePieceBytes of memory besides `out`, or one row if a row is larger.
   virtual Result<void> read_slice(const WeightInfo& tensor, const TensorSlice& slice, DType dtype,
                                   std::span<std::byte> out) const;
 
  protected:
   WeightSource(std::string path, HfConfig config)
       : path_(std::move(path)), config_(std::move(config)) {}
-  /// Sets tensors(). Errors: a name twice; a tensor of config() that is missing, has another shape
-  /// or no float type; a tensor that config() does not have.
+  /// Sets tensors(). Errors: a name that occurs twice; a tensor of config() that is missing, has
+  /// another shape or no float type; a tensor that config() does not have.
   Result<void> set_tensors(std::vector<WeightInfo> tensors);
-  /// A tied model that stores lm_head.weight all the same: unties the head if it differs from the
-  /// embedding, as transformers 5 does, and drops it from tensors() if not.
-  Result<void> settle_tied_head();
+  /// Handles a tied model that stores lm_head.weight nevertheless. If the head differs from the
+  /// embedding, unties it, as transformers 5 does; else drops it from tensors().
+  Result<void> resolve_tied_head();
 
  private:
   std::string path_;
@@ -86,15 +86,15 @@ class WeightSource {
   std::map<std::string, size_t, std::less<>> index_;
 };
 
-/// The configuration alone of a folder, whose weights may be absent, or of a GGUF file.
+/// Reads the configuration of a folder, whose weights may be absent, or of a GGUF file.
 /// Errors: as HfConfig::load and gguf_config.
 Result<HfConfig> read_model_config(const std::string& path);
 
-/// Opens the safetensors of a Hugging Face folder: model.safetensors, else the shards that
-/// model.safetensors.index.json names, else the only *.safetensors that is there.
-/// Errors: besides those of the files: a shard that is absent or lies outside the folder (a path, a
-/// link that leads out, except to the blobs of a Hugging Face cache); a tensor that is absent from
-/// its shard, stands in two, or in one and not in the index; pickles alone.
+/// Opens the safetensors files of a Hugging Face folder: model.safetensors, else the shards that
+/// model.safetensors.index.json names, else the only *.safetensors file of the folder.
+/// Errors: besides those of the files: a shard that is missing or outside the folder, by its path
+/// or by a link (except a link to the blobs of a Hugging Face cache); a tensor that is missing from
+/// its shard, occurs in two shards, or is not in the index; a folder with pickle files only.
 Result<std::unique_ptr<WeightSource>> open_safetensors_folder(const std::string& folder);
 
 }  // namespace stow

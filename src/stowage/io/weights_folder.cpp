@@ -185,7 +185,7 @@ Result<void> SafetensorsFolder::open_files() {
     files_.push_back(std::move(*file));
   }
   if (Result<void> checked = set_tensors(std::move(tensors)); !checked) return checked;
-  return settle_tied_head();
+  return resolve_tied_head();
 }
 
 Result<void> SafetensorsFolder::read_rows(const WeightInfo& tensor, int64_t begin, int64_t end,

@@ -1,5 +1,5 @@
-// Elements of constants as text that reads back to the same bits.
-// Not number formatting for people; reports have their own.
+// Text of the elements of constants, which reads back to the same bits.
+// Not number formatting for people; reports format numbers themselves.
 #pragma once
 
 #include <cstddef>
@@ -13,12 +13,12 @@
 
 namespace stow {
 
-/// Decimal text of one element that element_from_text turns into the same bits; none where there is
-/// no such text (a NaN with a payload, a bool that is neither 0 nor 1).
+/// Returns the decimal text of one element, from which element_from_text gives the same bits.
+/// Returns none if no decimal text does: a NaN with a payload, a bool that is neither 0 nor 1.
 std::optional<std::string> element_to_text(DType dtype, std::span<const std::byte> element);
 
-/// Writes the element that `text` stands for, floats rounded to nearest even. False if `text` is no
-/// number of that dtype or is out of its range.
+/// Writes the element that `text` stands for; floats are rounded to nearest even. Returns false if
+/// `text` is not a number of that dtype or is out of its range.
 bool element_from_text(DType dtype, std::string_view text, std::span<std::byte> element);
 
 }  // namespace stow

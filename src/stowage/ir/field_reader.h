@@ -1,5 +1,5 @@
-// Reads types, parameters and regions, by the table of ir/fields.h.
-// Not nodes and graphs; those are ir/parse.cpp.
+// Reads types, parameters and regions from text, by the table of ir/fields.h.
+// Not nodes and graphs; ir/parse.cpp reads those.
 #pragma once
 
 #include <map>
@@ -20,21 +20,22 @@ class FieldReader : public TokenReader {
   FieldReader(std::string_view text, const PolicyResolver& policies)
       : TokenReader(text), resolve_(policies) {}
 
+  /// Reads an array type.
   ArrayType type();
-  /// The name of an op.
+  /// Reads the name of an op. `expected` names it in the error.
   OpKind op(std::string_view expected);
-  /// The provenance that follows the @: "scope" "file":line by pass. Equal texts share one.
+  /// Reads the provenance after the @: "scope" "file":line by pass. Equal texts share one object.
   ProvenancePtr provenance();
-  /// {name=value, …}, into the alternative that `params` holds, which is that of `op`.
+  /// Reads {name=value, …} into `params`, which must hold the alternative that `op` takes.
   void params(Params& params, OpKind op);
-  /// The same for the region of that number; its parent must have a lower one.
+  /// Reads the fields of region `number`; its parent must have a lower number.
   void region(Region& region, size_t number);
 
  protected:
   void field(Dims& value);
   void field(DType& value);
   void field(MemoryKind& value);
-  /// One number, a list of numbers, or hex"…".
+  /// Reads the bytes of elements: one number, a list of numbers, or hex"…".
   std::vector<std::byte> elements(DType dtype);
 
  private:
@@ -61,7 +62,7 @@ class FieldReader : public TokenReader {
   void element(DType dtype, std::vector<std::byte>& data);
 
   const PolicyResolver& resolve_;
-  std::map<std::string, PolicyPtr> policies_;  ///< Those asked for, by name.
+  std::map<std::string, PolicyPtr> policies_;  ///< Policies resolved so far, by name.
   std::unordered_map<std::string, ProvenancePtr> provenances_;
   size_t n_earlier_regions_ = 0;
 };

@@ -1,5 +1,5 @@
 // Writes types, parameters, regions and provenances as text, by the table of ir/fields.h.
-// Not graphs and schedules; those are ir/print.cpp and ir/schedule_printer.cpp. Read back by FieldReader.
+// Not graphs and schedules (ir/print.cpp, ir/schedule_printer.cpp). FieldReader reads the text.
 #pragma once
 
 #include <fmt/format.h>
@@ -18,7 +18,7 @@ namespace stow {
 
 class FieldWriter {
  public:
-  /// The text so far.
+  /// Moves out the text written so far.
   std::string take() { return std::move(out_); }
 
  protected:
@@ -33,13 +33,13 @@ class FieldWriter {
 
 
   void type(const ArrayType& t);
-  /// " @"scope" "file":line by pass"; nothing for none.
+  /// Writes " @"scope" "file":line by pass"; nothing if `p` is null.
   void provenance(const ProvenancePtr& p);
-  /// In quotes, with escapes.
+  /// Writes `text` in quotes, with escapes.
   void string(std::string_view text);
-  /// The parameters of a node or kernel: " {name=value, …}"; nothing where there are none.
+  /// Writes the parameters of a node or kernel: " {name=value, …}"; nothing for NoParams.
   void params(const Params& params);
-  /// name=value, … for each field of a params struct or region.
+  /// Writes name=value, … for each field of a params struct or region.
   template <typename Struct>
   void fields(const Struct& object) {
     bool first = true;
@@ -55,7 +55,7 @@ class FieldWriter {
   void field(const Dims& value);
   void field(DType value);
   void field(MemoryKind value);
-  /// One number, a list of a few, or hex bytes.
+  /// Writes the bytes of elements: one number, a list of a few numbers, or hex"…".
   void elements(DType dtype, std::span<const std::byte> data);
 
   std::string out_;

@@ -1,5 +1,5 @@
-// The fields of every params struct and of a region, by name: what printer, parser, equality and
-// hash share. Not their text; a new params struct needs one entry here and no code elsewhere.
+// The fields of every params struct and of Region, by name, for printer, parser, equality and hash.
+// Not their text; a new params struct needs one entry here and no code elsewhere.
 #pragma once
 
 #include <string_view>
@@ -21,7 +21,7 @@ template <typename Struct, typename Member>
 Field(const char*, Member Struct::*) -> Field<Struct, Member>;
 
 template <typename Struct>
-struct FieldsOf;  // no entry: a params struct whose fields are not listed below
+struct FieldsOf;  // undefined: a params struct without an entry below does not compile
 
 // FieldsOf<struct>::list is a tuple of Field, in the order of declaration.
 #define STOW_FIELD(name) \
@@ -81,7 +81,7 @@ struct Anything {
   template <typename T>
   operator T() const;
 };
-// True if the aggregate takes that many initialisers.
+// True if the aggregate takes as many initialisers as there are I.
 template <typename Struct, size_t... I>
 constexpr bool takes(std::index_sequence<I...>) {
   return requires {
@@ -96,9 +96,9 @@ constexpr size_t member_count() {
   else
     return member_count<Struct, N - 1>();
 }
-// Members that no text tells of: where a region was made.
+// Number of members without a text form: Region::made.
 template <typename Struct>
-constexpr size_t kUntold = std::same_as<Struct, Region> ? 1 : 0;
+constexpr size_t kUnprinted = std::same_as<Struct, Region> ? 1 : 0;
 }  // namespace internal
 
 /// Calls visit(name, member) for each field of a params struct or region, in order.
@@ -106,22 +106,24 @@ template <typename Struct, typename Visit>
 void visit_fields(Struct& object, Visit&& visit) {
   using Plain = std::remove_const_t<Struct>;
   constexpr auto& list = FieldsOf<Plain>::list;
-  static_assert(std::tuple_size_v<std::remove_cvref_t<decltype(list)>> + internal::kUntold<Plain> ==
+  static_assert(std::tuple_size_v<std::remove_cvref_t<decltype(list)>> +
+                        internal::kUnprinted<Plain> ==
                     internal::member_count<Plain>(),
                 "FieldsOf lists every member");
   std::apply([&](const auto&... field) { (visit(field.name, object.*field.member), ...); }, list);
 }
 
-/// Default parameters of the alternative that `op` takes.
+/// Returns default parameters of the alternative that `op` takes.
 Params empty_params(OpKind op);
-/// The least and the greatest number of nested graphs that an op holds.
+/// The least and the greatest number of nested graphs that a node may hold.
 struct NestedCount {
   int least = 0, most = 0;
-  /// True if an op may hold n.
+  /// True if a node may hold n nested graphs.
   bool admits(size_t n) const {
     return n >= static_cast<size_t>(least) && n <= static_cast<size_t>(most);
   }
 };
+/// Returns the bounds for nodes of this op.
 NestedCount n_nested_graphs(OpKind op);
 
 }  // namespace stow

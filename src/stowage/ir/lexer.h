@@ -8,7 +8,7 @@
 
 namespace stow {
 
-/// A text that could not be read: where, and what was wrong.
+/// A syntax error: the byte offset and the message.
 struct SyntaxError {
   size_t offset = 0;
   std::string message;
@@ -19,7 +19,7 @@ enum class TokenKind : uint8_t {
   kWord,    ///< A letter or _, then letters, digits and _.
   kNumber,  ///< A digit or -, then letters, digits and dots (and a sign after e): 1e-5, -inf.
   kValue,   ///< %7; the text is "7".
-  kString,  ///< Quoted; the text is what lies between the quotes, escapes and all.
+  kString,  ///< Quoted; the text lies between the quotes and still has its escapes.
   kPunct    ///< One character of ( ) { } [ ] < > , : = @ ~.
 };
 
@@ -29,7 +29,7 @@ struct Token {
   size_t offset = 0;  ///< Byte offset of its first character in the text.
 };
 
-/// Holds one token ahead. Comments run from // to the end of the line.
+/// Splits a text into tokens, one token ahead. Comments run from // to the end of the line.
 class Lexer {
  public:
   /// Throws SyntaxError when the text does not begin with a token.
@@ -51,7 +51,7 @@ class Lexer {
 /// A token as messages name it: "'foo'", "end of text".
 std::string describe(const Token& token);
 
-/// The text of a string token, escapes resolved. Throws SyntaxError.
+/// Returns the text of a string token with its escapes resolved. Throws SyntaxError.
 std::string unescape(const Token& token);
 
 }  // namespace stow

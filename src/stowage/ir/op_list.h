@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string_view>
 
-// X(enumerator suffix, printed name, class), the classes being those of OpClass.
+// X(enumerator suffix, printed name, class); the classes are those of OpClass.
 #define STOW_FOR_EACH_OP(X)                                                              \
   X(Constant, "constant", Leaf)                                                          \
   X(Iota, "iota", Leaf)                                                                  \
@@ -153,15 +153,16 @@ inline constexpr int kNumOps = 0
 enum class OpClass : uint8_t {
   kLeaf,         ///< No operand; computed from its parameters.
   kElementwise,  ///< Result element i from operand elements i; all shapes equal.
-  kView,         ///< A strided view of its operand where the layout allows.
+  kView,         ///< The result is a strided view of the operand if the layout allows it.
   kReduce,       ///< Reduces axes of one operand.
-  kIdentity,     ///< The operand itself, with a mark.
+  kIdentity,     ///< The result is the operand; the op only marks it.
   kStructure,    ///< Holds nested graphs.
   kOther         ///< A kernel of its own.
 };
 
-/// True for the ops whose devices exchange data. Every device of a mesh runs them in one order, since
-/// all run one schedule; a pass may clone them into recomputed work, never into work of some devices.
+/// True for an op by which devices exchange data. All devices of a mesh run one schedule, so they
+/// run collectives in one order. A pass may clone a collective into recomputed work, but never into
+/// work that only some devices do.
 constexpr bool is_collective(OpKind op) {
   return op == OpKind::kAllGather || op == OpKind::kReduceScatter || op == OpKind::kAllReduce ||
          op == OpKind::kAllToAll || op == OpKind::kPermute;
@@ -169,7 +170,8 @@ constexpr bool is_collective(OpKind op) {
 
 std::string_view op_name(OpKind op);
 OpClass op_class(OpKind op);
-/// True for an op that costs a few operations an element or none, and so is never worth keeping.
+/// True for an op that costs at most a few operations an element, so its result is not worth
+/// keeping.
 inline bool is_cheap_to_recompute(OpKind op) {
   const OpClass c = op_class(op);
   return c == OpClass::kLeaf || c == OpClass::kElementwise || c == OpClass::kView ||

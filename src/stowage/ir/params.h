@@ -1,5 +1,5 @@
-// The parameters of each op, one plain struct an op that has any.
-// Not operands; whatever is a value at run time is an operand.
+// The parameters of the ops, as plain structs.
+// Not operands; a value that is known at run time only is an operand.
 #pragma once
 
 #include <cstddef>
@@ -32,9 +32,9 @@ struct IotaParams {
   int64_t axis = 0;
   friend bool operator==(const IotaParams&, const IotaParams&) = default;
 };
-/// Reshape: the new shape. DynamicSlice(operand, a start an axis…): the sizes of the slice.
-/// RandomBits(key u32[2], first i64, or none): u32 of `shape`, Threefry 2x32 over a 64-bit counter
-/// that is `first`, or 0, at the first element.
+/// Reshape: the new shape. DynamicSlice(operand, one start for each axis…): the sizes of the slice.
+/// RandomBits(key u32[2], optional first i64[]) -> u32 of `shape`: Threefry 2x32 over a 64-bit
+/// counter that begins at `first`, or at 0 without it.
 struct ShapeParams {
   Shape shape;
   friend bool operator==(const ShapeParams&, const ShapeParams&) = default;
@@ -44,35 +44,38 @@ struct DTypeParams {
   DType dtype = DType::kF32;
   friend bool operator==(const DTypeParams&, const DTypeParams&) = default;
 };
-/// Broadcast: operand axis i becomes result axis `axes[i]`, its extent 1 or that of the result.
+/// Broadcast: operand axis i becomes result axis `axes[i]`; its extent is 1 or that of the result.
 struct BroadcastParams {
   Shape shape;
   Dims axes;
   friend bool operator==(const BroadcastParams&, const BroadcastParams&) = default;
 };
-/// Transpose: result axis i is operand axis `axes[i]`. Reductions, Reverse: the axes meant.
+/// Transpose: result axis i is operand axis `axes[i]`. Reductions, Reverse: the reduced or reversed
+/// axes.
 struct AxesParams {
   Dims axes;
   friend bool operator==(const AxesParams&, const AxesParams&) = default;
 };
-/// Half-open ranges with a positive stride.
+/// Slice: for each axis, the half-open range [start, limit) with a positive stride.
 struct SliceParams {
   Dims start, limit, stride;
   friend bool operator==(const SliceParams&, const SliceParams&) = default;
 };
-/// Pad(operand, scalar): low and high may be negative; interior counts between elements.
+/// Pad(operand, scalar): for each axis, elements added in front, behind and between two elements.
+/// `low` and `high` may be negative, which removes elements.
 struct PadParams {
   Dims low, high, interior;
   friend bool operator==(const PadParams&, const PadParams&) = default;
 };
-/// Concatenate, the cumulative ops, LinearScan(a, b), Sort (the first operand is the key; stable):
-/// along `axis`. `flag` is the cumulative ops' reverse and Sort's descending.
+/// Concatenate, the cumulative ops, LinearScan(a, b), Sort (stable; the first operand is the key):
+/// the axis. `flag` means reverse for cumulative ops and descending for Sort.
 struct AxisParams {
   int64_t axis = 0;
   bool flag = false;
   friend bool operator==(const AxisParams&, const AxisParams&) = default;
 };
-/// ArgMax, ArgMin: the first index of the extreme, NaN counting as extreme.
+/// ArgMax, ArgMin: the first index of the largest or smallest element; a NaN counts as that
+/// element.
 struct ArgReduceParams {
   int64_t axis = 0;
   DType index_dtype = DType::kI32;
@@ -83,51 +86,56 @@ struct TopKParams {
   int64_t axis = 0, k = 0;
   friend bool operator==(const TopKParams&, const TopKParams&) = default;
 };
-/// WindowSum and its like: one entry an axis of the operand, XLA's reduce-window. Between elements
-/// of the operand lie `base_dilation` - 1 holes, then low and high are added (negative: cut off);
-/// holes and what was added take no part. WindowArgMax, WindowArgMin: the row-major place in the
-/// operand of the first extreme of each window, -1 of a window without elements.
+/// WindowSum, WindowMax, WindowMin: XLA's reduce-window, with one entry for each axis of the
+/// operand. `base_dilation` - 1 holes lie between elements of the operand; then `low` and `high`
+/// holes are added in front and behind (negative: elements are removed). Holes take no part in the
+/// reduction. WindowArgMax, WindowArgMin: the row-major index in the operand of the first largest
+/// or smallest element of each window; -1 for a window without elements.
 struct WindowParams {
   Dims sizes, strides, low, high, base_dilation, window_dilation;
   friend bool operator==(const WindowParams&, const WindowParams&) = default;
 };
-/// Gather(operand, indices): XLA's general form; the index vector is the last axis of indices.
-/// Out-of-range starts are clamped, or with a third operand, a scalar, such windows are filled.
-/// Scatter and its like (operand, indices, updates) with the same
-/// fields (offset_axes being XLA's update window, collapsed_axes its inserted window); a window of
-/// updates not wholly in range is dropped, others are taken in row-major order of the indices.
+/// Gather(operand, indices, optional fill): XLA's general form; the index vector is the last axis
+/// of `indices`. Out-of-range starts are clamped; with `fill`, a scalar, windows out of range are
+/// filled with it instead. Scatter, ScatterAdd, … (operand, indices, updates) have the same fields:
+/// `offset_axes` are XLA's update_window_dims, `collapsed_axes` its inserted_window_dims. A window
+/// of updates that is not wholly in range is dropped; the others are applied in row-major order of
+/// the indices.
 struct GatherParams {
   Dims offset_axes;      ///< Result axes that are offsets into the slice.
   Dims collapsed_axes;   ///< Operand axes of slice size 1 that are dropped.
   Dims start_index_map;  ///< Operand axis of each component of the index vector.
-  Dims slice_sizes;      ///< One an operand axis.
-  /// Collapsed axes whose starts are not in the index vectors: the start along operand axis
-  /// `batch_axes[k]` is the place of the index vector along axis `index_batch_axes[k]` of indices.
+  Dims slice_sizes;      ///< By operand axis.
+  /// Collapsed axes whose starts are not in the index vectors (XLA's batching dims): the start
+  /// along operand axis `batch_axes[k]` is the position of the index vector along axis
+  /// `index_batch_axes[k]` of `indices`.
   Dims batch_axes = {}, index_batch_axes = {};
-  /// Number of tiles of the whole array of which a scatter writes one: one in so many updates lies
-  /// within that tile. It changes the estimated cost of a scatter, not its result.
+  /// For a scatter whose operand is one tile of a larger array: the number of tiles, so one update
+  /// in `n_tiles` lies in range. It changes the estimated cost of the scatter, not its result.
   int64_t n_tiles = 1;
   friend bool operator==(const GatherParams&, const GatherParams&) = default;
 };
-/// DotGeneral(lhs, rhs): result axes are batch, free of lhs, free of rhs.
+/// DotGeneral(lhs, rhs): result axes are the batch axes, the free axes of lhs, the free axes of
+/// rhs. `out` is the dtype of the result.
 struct DotParams {
   Dims lhs_contract, rhs_contract, lhs_batch, rhs_batch;
   DType out = DType::kF32;
   friend bool operator==(const DotParams&, const DotParams&) = default;
 };
-/// Convolution(lhs [N,C,S…], rhs [O,C/groups,K…]) -> [N/batch_groups,O,…], XLA's general form with
-/// one entry a spatial axis; padding may be negative, dilation puts zeros between elements.
+/// Convolution(lhs [N,C,S…], rhs [O,C/groups,K…]) -> [N/batch_groups,O,…]: XLA's general form, with
+/// one entry for each spatial axis. Padding may be negative; dilation puts zeros between elements.
 struct ConvParams {
   Dims strides, low, high, lhs_dilation, rhs_dilation;
   int64_t feature_groups = 1, batch_groups = 1;
   friend bool operator==(const ConvParams&, const ConvParams&) = default;
 };
 /// Attention(q [B,T,H,D], k [B,S,G,D], v [B,S,G,D]) -> (out [B,T,H,D], lse f32 [B,H,T]).
-/// AttentionGrad(q, k, v, out, lse, d_out) -> (dq, dk, dv). Both also with KeyIntervals (attention.h).
+/// AttentionGrad(q, k, v, out, lse, d_out) -> (dq, dk, dv). Both also take KeyIntervals
+/// (attention.h).
 struct AttentionParams {
   float scale = 1;
   bool causal = false;
-  int64_t offset = 0;  ///< Causal: query i sees the keys up to i + offset.
+  int64_t offset = 0;  ///< If causal, query i sees the keys up to i + offset.
   friend bool operator==(const AttentionParams&, const AttentionParams&) = default;
 };
 /// DevicePut: the memory kind of the result.
@@ -135,13 +143,14 @@ struct DevicePutParams {
   MemoryKind kind = MemoryKind::kDevice;
   friend bool operator==(const DevicePutParams&, const DevicePutParams&) = default;
 };
-/// Name: the name a checkpoint policy may ask for. DebugPrint(token, arrays…) -> token: its format.
+/// Name: the name by which a checkpoint policy may ask for the value. DebugPrint(token, arrays…) ->
+/// token: the format.
 struct NameParams {
   std::string name;
   friend bool operator==(const NameParams&, const NameParams&) = default;
 };
 
-/// Scan(consts…, carries…, scanned…) -> (final carries…, stacked…), body in the node's graph 0:
+/// Scan(consts…, carries…, scanned…) -> (final carries…, stacked…). The node's graph 0 is the body,
 /// (consts…, carries…, slices…) -> (carries…, slices…).
 struct ScanParams {
   int64_t length = 0;
@@ -149,27 +158,27 @@ struct ScanParams {
   bool reverse = false;
   Dims in_axes;   ///< The scanned axis of each scanned operand.
   Dims out_axes;  ///< The stacked axis of each stacked result.
-  /// The last so many stacked results are residuals, saved for a backward scan.
+  /// The last `n_residuals` stacked results are residuals, saved for a backward scan.
   int n_residuals = 0;
-  /// Number of iterations that are laid out one after another in the loop's body; 0: all of them.
-  /// It changes the program's form alone; the numbers are those of a loop.
+  /// Number of iterations that are written out in the loop's body; 0: all of them. It changes only
+  /// the form of the program; the bits are those of the loop.
   int64_t unroll = 1;
   friend bool operator==(const ScanParams&, const ScanParams&) = default;
 };
 
-/// Cond(index, operands…) -> results of the branch chosen. The branches are the node's graphs, each
-/// (operands…) -> (results…). The index is an i32 scalar, clamped to the branches there are; or a
-/// bool scalar for two branches, of which graph 0 is taken for false and graph 1 for true.
+/// Cond(index, operands…) -> results of the chosen branch. The branches are the node's graphs, each
+/// (operands…) -> (results…). The index is an i32 scalar, clamped to the number of branches; or,
+/// for two branches, a bool scalar: false takes graph 0, true takes graph 1.
 struct CondParams {
-  /// The last so many results are residuals, saved for a backward cond; which branch fills which
-  /// is the branches' affair, and what one does not need it fills with zeros.
+  /// The last `n_residuals` results are residuals, saved for a backward cond. A branch fills
+  /// residuals that it does not use with zeros.
   int n_residuals = 0;
   friend bool operator==(const CondParams&, const CondParams&) = default;
 };
 
-/// While(condition consts…, body consts…, carries…) -> final carries…; graph 0, the condition, is
-/// (condition consts…, carries…) -> bool[] and graph 1, the body, (body consts…, carries…) ->
-/// (carries…). The body runs as long as the condition holds of the carries.
+/// While(condition consts…, body consts…, carries…) -> final carries…. Graph 0, the condition, is
+/// (condition consts…, carries…) -> bool[]; graph 1, the body, is (body consts…, carries…) ->
+/// (carries…). The body runs as long as the condition is true.
 struct WhileParams {
   int n_cond_consts = 0, n_body_consts = 0;
   friend bool operator==(const WhileParams&, const WhileParams&) = default;
@@ -191,7 +200,7 @@ struct PolicyAnswer {
   Mark mark = Mark::kRecompute;
   MemoryKind destination = MemoryKind::kPinnedHost;  ///< Memory that Mark::kOffload moves to.
 };
-/// A checkpoint policy: its answers, and its name for reports.
+/// A checkpoint policy: a function that decides for each value, and a name for reports.
 struct Policy {
   std::string name;
   std::function<PolicyAnswer(const PolicyQuery&)> decide;
@@ -199,32 +208,35 @@ struct Policy {
 };
 using PolicyPtr = std::shared_ptr<const Policy>;
 
-/// Checkpoint(args…) -> results of graph 0. `region` is a template: null means nothing saveable.
+/// Checkpoint(args…) -> results of graph 0. A null policy saves nothing.
 struct CheckpointParams {
   PolicyPtr policy;
   bool prevent_cse = true;
   friend bool operator==(const CheckpointParams&, const CheckpointParams&) = default;
 };
 
-/// CustomVjp(args…, captures…): graph 0 gives the results from the operands; graph 1 the results and
-/// residuals from the operands; graph 2 a cotangent for each argument from (residuals…, a cotangent
-/// for each result…, captures…). Graphs 1 and 2 stand in for the gradient of graph 0.
+/// CustomVjp(args…, captures…) -> results. Graph 0 is the function, (args…, captures…) ->
+/// (results…). Graph 1 is the forward rule, (args…, captures…) -> (results…, residuals…). Graph 2
+/// is the backward rule, (residuals…, cotangents of the results…, captures…) -> (cotangents of the
+/// args…). Graphs 1 and 2 replace the gradient of graph 0.
 struct CustomVjpParams {
   int n_args = 0, n_residuals = 0;
   friend bool operator==(const CustomVjpParams&, const CustomVjpParams&) = default;
 };
 
-/// Collectives and AxisIndex. A group is the positions of `mesh` that differ along `axes` alone; the
-/// index of a position in it has the first of them as the major one. Where `groups` is not empty, it
-/// divides that group into `n_groups` of equal size: it lists the indices, each once, a group after another
-/// (JAX's axis_index_groups), and a position's index is its place in its group's list. Array axes stay where
-/// they are (JAX's tiled=True).
-///   AxisIndex -> i32[]: the index.   AllReduce: every element reduced over the group by `kind`.
-///   AllGather: the parts along `axis`, by index.   ReduceScatter: the sum's part along `axis`.
-///   AllToAll: part i along `axis` goes to index i; the parts that come stand along `concat_axis`.
-///   Permute: `pairs` holds source, destination, source, …; zeros where nothing comes.
-/// A sum is the balanced pairwise tree over the index, ((0+1)+(2+3))+…, split at the largest power of
-/// two below the number of terms, in the array's dtype.
+/// Collectives and AxisIndex. A group is the positions of `mesh` that differ only along `axes`. The
+/// index of a position in its group counts along `axes`, the first being the major one. A nonempty
+/// `groups` divides that group into `n_groups` smaller ones of equal size: it lists the indices of
+/// one group after another, each index once (JAX's axis_index_groups), and a position's index is
+/// then its place in the list of its group. Array axes stay where they are (JAX's tiled=True).
+///   AxisIndex -> i32[]: the index.
+///   AllReduce: each element reduced over the group by `kind`.
+///   AllGather: the parts concatenated along `axis`, in the order of the index.
+///   ReduceScatter: the part of the sum along `axis` that belongs to the index.
+///   AllToAll: sends part i along `axis` to index i, and joins received parts along `concat_axis`.
+///   Permute: `pairs` lists source, destination, source, …; other positions get zeros.
+/// A sum is the balanced pairwise tree over the index, ((0+1)+(2+3))+…, split at the largest power
+/// of two below the number of terms, in the array's dtype.
 struct CollectiveParams {
   MeshShape mesh;
   MeshAxes axes;
@@ -236,12 +248,13 @@ struct CollectiveParams {
   int64_t group_size() const { return mesh.extent_of(axes) / n_groups; }
   friend bool operator==(const CollectiveParams&, const CollectiveParams&) = default;
 };
-/// Reshard: the operand lies so from here on. FullToShard(whole) -> the part at a position, and
-/// ShardToFull(part) -> whole: the borders of code that is written for one position (shard_map). Along
-/// axes that are `automatic` that code sees the whole, and the partitioner cuts it.
+/// Reshard: the operand, with `sharding` from here on. FullToShard(whole) -> the part at one
+/// position, and ShardToFull(part) -> whole, are the borders of code that is written for one
+/// position (shard_map). Along the mesh axes in `automatic`, that code sees the whole array and the
+/// partitioner cuts it.
 struct ReshardParams {
   MeshShape mesh;
-  AxisSharding sharding;  ///< Without partial axes; of a border without automatic ones.
+  AxisSharding sharding;  ///< Never partial; never cut by axes in `automatic`.
   MeshAxes automatic = {};
   friend bool operator==(const ReshardParams&, const ReshardParams&) = default;
 };
@@ -250,7 +263,7 @@ using Params =
     std::variant<NoParams, ConstantParams, IotaParams, ShapeParams, DTypeParams, BroadcastParams,
                  AxesParams, SliceParams, PadParams, AxisParams, ArgReduceParams, GatherParams,
                  DotParams, AttentionParams, DevicePutParams, NameParams, ScanParams, CondParams,
-                 WhileParams, CheckpointParams, CustomVjpParams, TopKParams, WindowParams, ConvParams,
-                 CollectiveParams, ReshardParams>;
+                 WhileParams, CheckpointParams, CustomVjpParams, TopKParams, WindowParams,
+                 ConvParams, CollectiveParams, ReshardParams>;
 
 }  // namespace stow::ir

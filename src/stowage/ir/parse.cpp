@@ -141,7 +141,7 @@ class Parser : private FieldReader {
       const auto last = static_cast<int64_t>(g.regions().size()) - 1;
       n.region = RegionId(static_cast<size_t>(integer(0, last, "the number of a region")));
     }
-    n.leaves = take_word("leaves");
+    n.escapes_region = take_word("leaves");
     n.backward = take_word("backward");
     const std::vector<ArrayType> types = result_types(n_results);
     if (take_punct('@')) n.provenance = provenance();

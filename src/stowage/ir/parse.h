@@ -13,24 +13,25 @@
 
 namespace stow {
 
-/// The policy of that name; null if there is none.
+/// Returns the policy of that name; null if there is none.
 using PolicyResolver = std::function<PolicyPtr(std::string_view name)>;
 
-/// The line, from 1, on which each node of a graph and of those nested in it begins.
+/// The line, from 1, on which each node begins: by graph, nested ones included, then by node.
 using SourceLines = std::unordered_map<const Graph*, std::vector<int>>;
 
-/// The most bytes of a text; more is an error, as any damage is.
-inline constexpr size_t kMaxTextBytes = size_t{64} << 20;
-inline constexpr int kMaxGraphDepth = 64;
+// Limits of a text. A text beyond one of them is an error.
+inline constexpr size_t kMaxTextBytes = size_t{64} << 20;     ///< Size of the text in bytes.
+inline constexpr int kMaxGraphDepth = 64;                     ///< Depth of nested graphs.
 inline constexpr size_t kMaxRank = 32;                        ///< Highest rank of a type.
-inline constexpr int64_t kMaxArrayBytes = int64_t{1} << 56;   ///< Extents of 0 counting as 1.
-inline constexpr int64_t kMaxTextInteger = int64_t{1} << 48;  ///< Either sign; not of constants.
+inline constexpr int64_t kMaxArrayBytes = int64_t{1} << 56;   ///< Bytes of a type.
+inline constexpr int64_t kMaxTextInteger = int64_t{1} << 48;  ///< Magnitude, except in constants.
 
-/// The graph of a text, which may come from anywhere. Value numbers must be those that print()
-/// writes: the next free one, in order. A parameter left out has its default. Policies survive by
-/// name alone: `policies` gives the policy of a name, asked once a name.
-/// Errors: "file:line:column: expected …" (columns in bytes from 1). What is well-formed here may
-/// still be refused by verify(). `lines`, where given, receives the lines of the nodes.
+/// Reads the graph of a text, which need not be trusted. Value numbers must be those that print()
+/// writes: consecutive, in order. A parameter that is left out has its default. The text holds only
+/// the names of policies; `policies` is called once for each name. `lines`, if not null, receives
+/// the lines of the nodes.
+/// Errors: "file:line:column: expected …" (columns in bytes from 1). verify() may still refuse a
+/// graph that is read without an error.
 Result<GraphPtr> parse_graph(std::string_view text, std::string_view file,
                              const PolicyResolver& policies = {}, SourceLines* lines = nullptr);
 

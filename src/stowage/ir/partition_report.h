@@ -1,4 +1,4 @@
-// Options of the partitioner, and its notes on a program beside the program itself.
+// Options of the partitioner, and its notes about a program.
 // Not the pass; that is passes/partition.h.
 #pragma once
 
@@ -11,38 +11,43 @@
 
 namespace stow {
 
-/// Why a value costs more memory or traffic than its shardings alone say.
+/// The reason why a value costs more memory or traffic than its shardings suggest.
 enum class ShardingNoteKind : uint8_t {
-  kThroughLarger,  ///< On its way to another sharding it takes a form larger than both.
-  kStaysWhole,     ///< Each position holds more of it than it must: a mesh axis divides an axis.
+  kThroughLarger,  ///< Resharding passes through a form that is larger than both ends.
+  kStaysWhole,     ///< One more mesh axis could cut the value.
 };
 
 struct ShardingNote {
   ShardingNoteKind kind = ShardingNoteKind::kStaysWhole;
-  ArrayType type;        ///< Whole.
-  int64_t bytes = 0;     ///< At one position: of the larger form; of the value as it stays.
-  int64_t could_be = 0;  ///< Bytes of the larger of both ends; of the value cut by the axis too.
-  std::string source;    ///< Place in the user's program, or the name of an input.
+  ArrayType type;        ///< Type of the whole array.
+  /// Bytes at one position. kThroughLarger: of the largest form. kStaysWhole: of the value.
+  int64_t bytes = 0;
+  /// Bytes at one position. kThroughLarger: of the larger end. kStaysWhole: of the value, cut by
+  /// one more mesh axis.
+  int64_t achievable_bytes = 0;
+  std::string source;  ///< Place in the user's program, or the name of an input.
 };
 
-/// Collectives that a position runs, loops multiplied out; a loop whose end is open counts once.
+/// The collectives of one op that a position runs, with loops multiplied out; a while loop counts
+/// once.
 struct CollectiveCount {
   ir::OpKind op = ir::OpKind::kAllGather;
   int64_t count = 0;
-  double bytes = 0;  ///< Sent by one position, as a ring sends them.
+  double bytes = 0;  ///< Bytes that one position sends in ring algorithms.
 };
 
 struct PartitionOptions {
-  /// True: a note is an error.
+  /// True if a note is an error.
   bool strict = false;
-  /// Values of fewer bytes a position stay whole without a note.
+  /// Forms of fewer bytes a position get no note.
   int64_t least_noted_bytes = 64 * 1024;
-  /// Mesh axes over which parts of a bf16 or f16 product are summed in f32 and rounded once, as
-  /// gradients over data want it. Sums over other axes cross the mesh in the product's dtype.
+  /// Mesh axes over which the parts of a bf16 or f16 product are summed in f32 and rounded once:
+  /// the data axes, for gradients. Sums over other axes cross the mesh in the product's dtype.
   MeshAxes f32_sum_axes = {};
 };
 
-/// "f32[128,64] stays whole on each position: 32 KiB at mlp/up (model.cpp:41); could be 8 KiB".
+/// "f32[128,64] takes 32 KiB a position at mlp/up (model.cpp:41); one more mesh axis would make
+/// that 8 KiB".
 std::string to_string(const ShardingNote& note);
 
 }  // namespace stow

@@ -1,5 +1,5 @@
-// Entries among a policy's names that ask for values by their op.
-// Not what it decides; that is the policy's function.
+// An entry of Policy::wanted_names that asks for values by their op instead of a name.
+// Not the decision; Policy::decide makes it.
 #pragma once
 
 #include <string_view>
@@ -9,10 +9,10 @@
 
 namespace stow {
 
-/// Stands in Policy::wanted_names for any product without batch axes.
+/// In Policy::wanted_names, stands for any product without batch axes.
 inline constexpr std::string_view kWantsPlainProduct = "<a product without batch axes>";
 
-/// True if the node is such a product.
+/// True if the node is a product without batch axes.
 inline bool is_plain_product(const Node& node) {
   if (node.op != OpKind::kDotGeneral) return false;
   const auto& dims = node.as<DotParams>();

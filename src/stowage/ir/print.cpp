@@ -46,7 +46,7 @@ class Printer : public FieldWriter {
     out_ += ')';
     params(n.params);
     if (n.region.valid()) put(" region {}", n.region.value);
-    if (n.leaves) out_ += " leaves";
+    if (n.escapes_region) out_ += " leaves";
     if (n.backward) out_ += " backward";
     out_ += " : ";
     if (n.n_results == 0) out_ += "()";

@@ -1,5 +1,5 @@
 // The text of a graph: SSA, one node a line, read back by ir/parse.h.
-// Not a report; it shows everything a graph holds but what policies do.
+// Not a report; it shows all that a graph holds, except the functions of policies.
 #pragma once
 
 #include <string>
@@ -20,11 +20,11 @@ namespace stow {
 ///
 /// Value numbers are ValueIds. A nested graph follows its node, indented. Memory kinds stand in the
 /// type (f32<disk>[4]); a weak type ends with ~. Constants hold numbers, or hex"…" (bytes in memory
-/// order) where numbers would not give the same bits or would be more than 8. Strings escape \"
-/// and \\, and control bytes as \xHH. Never fails, on a malformed graph either.
+/// order) if numbers would not give the same bits or would be more than 8. Strings escape \"
+/// and \\, and control bytes as \xHH. Never fails, even on a malformed graph.
 std::string print(const Graph& graph);
 
-/// One node as in print(), on one line, without nested graphs.
+/// Returns the line of one node as in print(), without nested graphs.
 std::string print_node(const Graph& graph, const Node& node);
 
 }  // namespace stow

@@ -1,4 +1,4 @@
-// The pieces in which a product takes an operand that a row program makes in passing: a prologue.
+// The pieces in which a product's kernel asks a prologue for an operand.
 // Not the product (runtime/cpu/kernels/gemm.h) and not the choice of prologues (passes/fuse.h).
 #pragma once
 
@@ -8,10 +8,10 @@
 
 namespace stow {
 
-/// Extents of a piece: along k, along m of the left operand, along n of the right one.
+/// Extents of a piece: along k; along m for the left operand; along n for the right operand.
 inline constexpr int64_t kPieceDepth = 256, kLeftPieceRows = 192, kRightPieceCols = 32;
 
-/// Elements of a piece of the left operand, or of the right one.
+/// Elements of a piece of the right operand if `of_right`, else of the left one.
 constexpr int64_t product_piece_elems(bool of_right) {
   return kPieceDepth * (of_right ? kRightPieceCols : kLeftPieceRows);
 }

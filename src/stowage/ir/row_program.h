@@ -1,5 +1,5 @@
-// RowProgram: a straight-line program over an iteration space, the one form of everything that is
-// elementwise or row-wise. Not a schedule and not bound to memory; operands are numbered.
+// RowProgram: a straight-line program over an iteration space, for elementwise work and reductions.
+// Not a schedule and not bound to memory; operands are numbered.
 #pragma once
 
 #include <cstdint>
@@ -14,16 +14,16 @@ namespace stow {
 
 /// The kind of a step of a row program.
 enum class StepKind : uint8_t {
-  kLoad,           ///< The element(s) of input `index`.
+  kLoad,           ///< The element of input `index` at the point.
   kConstant,       ///< `imm`, the bits of one element of `dtype`, in the low bytes.
   kIota,           ///< The coordinate along dimension `index` of the iteration space.
   kCompute,        ///< An elementwise `op` of `args`, rounded to `dtype`.
   kReduceRow,      ///< `op` (a Reduce op) of arg 0 over the column dimensions: one value a row.
   kReduceColumns,  ///< `op` of arg 0 over the rows of each group, written to output `index`.
-  kStore           ///< Arg 0 to output `index`.
+  kStore           ///< Writes arg 0 to output `index`.
 };
 
-/// The value of a step is of its `dtype`; `args` are numbers of earlier steps.
+/// One step. Its value has dtype `dtype`; `args` are numbers of earlier steps.
 struct Step {
   StepKind kind = StepKind::kCompute;
   OpKind op = OpKind::kAdd;
@@ -34,8 +34,8 @@ struct Step {
   friend bool operator==(const Step&, const Step&) = default;
 };
 
-/// An operand: its dtype and its stride, in elements, along every dimension of the iteration
-/// space; 0 broadcasts.
+/// An input or output: its dtype and its stride, in elements, along each dimension of the iteration
+/// space; stride 0 broadcasts.
 struct RowOperand {
   DType dtype = DType::kF32;
   Dims strides;
@@ -43,24 +43,24 @@ struct RowOperand {
 };
 
 /// The iteration space is `dims`, the first `n_row_dims` of which are rows and the others columns;
-/// either part may be empty (extent 1). Rows that agree in the first `n_group_dims` dimensions are a
-/// group; column reductions go over the rows of one group.
+/// either part may be empty (extent 1). Rows that agree in the first `n_group_dims` dimensions are
+/// a group; column reductions go over the rows of one group.
 ///
-/// A store writes one element a point; where its value is one a row (from a kReduceRow), the
-/// output's strides along the columns are 0 and it is written once a row. A kReduceColumns output
-/// has stride 0 along the rows of a group.
+/// A store writes one element for each point. If its value is one for each row (from a kReduceRow),
+/// the output's strides along the columns are 0 and it is written once a row. A kReduceColumns
+/// output has stride 0 along the rows of a group.
 ///
-/// An output may be the same memory as an input, element for element (same dtype width and
-/// strides): an executor reads a point's inputs before it writes the point's outputs, and rows that
-/// share a reduction are read whole before they are written.
+/// An output may lie in the memory of an input, element for element (same dtype width and strides):
+/// an executor reads the inputs of a point before it writes the outputs of the point, and reads all
+/// rows that share a reduction before it writes them.
 ///
-/// Order of sums, a part of the meaning: a row of C elements (row-major over the column
-/// dimensions) is cut into blocks of 4096; in a block, lane l of 16 takes elements l, l + 16, …,
-/// from the identity on; lanes fold by halves (l with l + 8, + 4, + 2, + 1); block results fold in
-/// order into an accumulator that starts at the first block's. Columns: the R rows of a group
-/// (row-major) are cut into chunks of column_chunk_rows(R); a chunk folds its rows in order from the
-/// identity on; chunks fold in order. f16 and bf16 accumulate in f32; the result is rounded to `dtype`
-/// once.
+/// The order of sums is part of the meaning. Rows: a row of C elements (row-major over the column
+/// dimensions) is cut into blocks of kReduceBlock. In a block, each lane l of 16 folds elements l,
+/// l + 16, … into the identity; lanes fold by halves (l with l + 8, + 4, + 2, + 1). The accumulator
+/// starts as the first block's result, and the others fold into it in order. Columns: the R rows of
+/// a group (row-major) are cut into chunks of column_chunk_rows(R). A chunk folds its rows in order
+/// into the identity; chunks fold in order. f16 and bf16 accumulate in f32; the result is rounded
+/// to `dtype` once.
 struct RowProgram {
   Dims dims;
   int n_row_dims = 0;
@@ -84,8 +84,9 @@ struct RowProgram {
   }
 };
 
-inline constexpr int64_t kReduceBlock = 4096;
-/// Rows a chunk of a column reduction over `rows` rows: at most 64 chunks, at least 16 rows each.
+inline constexpr int64_t kReduceBlock = 4096;  ///< Elements of a block of a row reduction.
+/// Rows of a chunk in a column reduction over `rows` rows: at most 64 chunks, at least 16 rows
+/// each.
 constexpr int64_t column_chunk_rows(int64_t rows) {
   const int64_t even = (rows + 63) / 64;
   return even < 16 ? 16 : even;

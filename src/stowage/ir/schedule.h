@@ -20,31 +20,32 @@ using LoopId = StrongId<struct LoopTag>;
 
 enum class BufferRole : uint8_t {
   kTemporary,  ///< Placed by the plan.
-  kInput,      ///< An argument's memory, bound by the caller.
+  kInput,      ///< Memory of an argument, bound by the caller.
   kOutput      ///< Placed by the plan and kept after the run.
 };
 
-/// The iterations of a loop, told from each other.
-struct EachIteration {
+/// A dimension of a buffer's places: the iterations of a loop, each of which has places of its own.
+struct LoopDim {
   LoopId loop;
   int64_t trip_count = 1;
 };
 
-/// Memory of one size. `slots` > 1 cuts it into equal slots of `slot_bytes` that live and die one
-/// by one (a stack that a loop fills, a ring of staging buffers); `parts` cuts each slot further
-/// (several stacks interleaved iteration by iteration).
+/// Memory of a fixed size. `slots` > 1 divides it into slots of `slot_bytes` each with its own live
+/// range (a stack that a loop fills, a ring of staging buffers). `parts` divides each slot further
+/// (several stacks, interleaved iteration by iteration).
 struct Buffer {
   int64_t bytes = 0;
   int64_t slots = 1;
   int64_t slot_bytes = 0;
   std::vector<int64_t> parts = {0};  ///< The offset in a slot at which each part begins.
-  bool apart = false;  ///< Each slot may lie anywhere; no window reaches from one into another.
-  /// When valid, the buffer of one slot that is the first slot: an argument that nothing writes, or
-  /// where a loop leaves what its carry becomes.
+  /// True if each slot may lie anywhere in the arena; no window then spans two slots.
+  bool independent_slots = false;
+  /// If valid, the buffer that serves as the first slot: an argument that nothing writes, or the
+  /// buffer that holds a carry after the loop.
   BufferId first_slot;
-  /// Every iteration of these loops, the outermost first, has places of its own.
-  std::vector<EachIteration> each;
-  bool separate = false;  ///< An output with memory of its own beside the arena.
+  /// Loops each of whose iterations has places of its own, the outermost first.
+  std::vector<LoopDim> loop_dims;
+  bool outside_arena = false;  ///< True for an output with its own memory outside the arena.
   MemoryKind kind = MemoryKind::kDevice;
   BufferRole role = BufferRole::kTemporary;
   int index = -1;  ///< Number of the program's input or output; -1 if it is neither.
@@ -52,28 +53,32 @@ struct Buffer {
   std::vector<ProvenancePtr> part_provenance;  ///< By part, if parts have their own owners.
   std::string label;  ///< The content, for reports: an op's name, "residual", "scratch".
 
-  /// Places that the plan finds: one a slot where those lie apart, and so for each iteration.
+  /// Number of offsets that the plan chooses: one for the buffer, or for each slot if they
+  /// are independent; times the iterations of `loop_dims`.
   int64_t n_places() const {
-    int64_t n = apart ? slots : 1;
-    for (const EachIteration& e : each) n *= e.trip_count;
+    int64_t n = independent_slots ? slots : 1;
+    for (const LoopDim& dim : loop_dims) n *= dim.trip_count;
     return n;
   }
-  /// The number of a slot's place in these iterations, [loops] of the schedule.
+  /// Returns the number of a slot's place; `iterations` holds the current iteration of each loop,
+  /// by LoopId.
   int64_t place(std::span<const int64_t> iterations, int64_t slot) const {
     int64_t at = 0;
-    for (const EachIteration& e : each) at = at * e.trip_count + iterations[e.loop.index()];
-    return apart ? at * slots + slot : at;
+    for (const LoopDim& dim : loop_dims) at = at * dim.trip_count + iterations[dim.loop.index()];
+    return independent_slots ? at * slots + slot : at;
   }
 };
 
-/// Most bytes of all results together that have memory of their own beside the arena. A program
-/// whose results are numbers and donated arguments can then leave its arena to the next one.
-inline constexpr int64_t kSeparateOutputBytes = 64 << 10;
+/// If all outputs together take at most this many bytes, they have memory of their own outside the
+/// arena (Buffer::outside_arena). A program whose results are scalars and donated arguments can
+/// then leave its arena to the next program.
+inline constexpr int64_t kMaxOutsideArenaBytes = 64 << 10;
 
-/// Adds ((start + step * i) mod modulo) * stride_bytes to a view's offset, i being the iteration.
+/// Adds ((start + step * i) mod modulo) * stride_bytes to the offset of a view, where i is the
+/// iteration of the loop.
 struct LoopTerm {
   LoopId loop;
-  int64_t start = 0, step = 1, modulo = 0;  ///< modulo 0: none.
+  int64_t start = 0, step = 1, modulo = 0;  ///< modulo 0: no modulo.
   int64_t stride_bytes = 0;
 
   int64_t bytes_at(int64_t iteration) const {
@@ -91,7 +96,8 @@ struct View {
   Dims strides;  ///< In elements.
   int64_t offset_bytes = 0;
   std::vector<LoopTerm> terms;
-  bool begins = false;  ///< True for an output whose write begins a new lifetime of the slot.
+  /// True for an output whose write begins a new lifetime of the slot.
+  bool begins_lifetime = false;
 
   int64_t elems() const {
     int64_t n = 1;
@@ -103,9 +109,9 @@ struct View {
 
 enum class KernelKind : uint8_t { kRows, kOp };
 
-/// Streams, which run beside each other. A move between two memories runs on the stream of its
-/// direction, a collective on kCollective, all else on kCompute; a stream does one thing after
-/// another.
+/// Streams, which run concurrently; each runs one kernel at a time, in order. A move between two
+/// memories runs on the stream of its direction, a collective on kCollective, any other kernel on
+/// kCompute.
 enum class StreamKind : uint8_t {
   kCompute,
   kCopyIn,
@@ -115,60 +121,62 @@ enum class StreamKind : uint8_t {
   kCollective
 };
 inline constexpr int kNumStreams = 6;
-/// The stream of a move: kCopyIn from the host to the device, kCopyOut the other way, kDiskRead and
-/// kDiskWrite whatever the other side; kCompute within one memory.
+/// The stream of a move: kDiskRead from the disk and kDiskWrite to the disk, whatever the other
+/// memory; kCopyIn from the host to the device, kCopyOut back; kCompute within one memory.
 StreamKind stream_of(MemoryKind from, MemoryKind to);
 
-/// A move (a kernel of op DevicePut) or a collective either runs whole, where it stands; or it is a
-/// pair of instructions, the start, which gives it to its stream, and the done, which waits for it. Both
-/// hold the same windows, as both touch the memory.
+/// A move (a kernel of op DevicePut) or a collective is either one instruction, which waits for its
+/// end; or two, a start, which gives it to its stream, and a done, which waits for it. Start and
+/// done hold the same windows, since both mark accesses to the memory.
 enum class MovePhase : uint8_t { kWhole, kStart, kDone };
 
-/// One call of a kernel. kRows: `program` over inputs and outputs, whose strides it holds itself
-/// (the views give buffer, offset and loop terms). kOp: the op's own kernel over strided views.
-/// Behind a product, `program` runs piece by piece. Its first input is the product, which lies
-/// where its first output will; its other inputs are the last inputs of the kernel. `made` are
-/// operands that programs make in passing; in their place stand the inputs of those programs.
+/// One call of a kernel. kRows: `program` over inputs and outputs; the program holds the strides,
+/// the views give buffer, offset and loop terms. kOp: the op's own kernel over strided views. A
+/// product with a `program` runs it piece by piece as its epilogue. The program's first input is
+/// the product, which lies in the memory of its first output; its other inputs are the last inputs
+/// of the kernel. The inputs of a prologue stand in `inputs` in place of the operand that it makes.
 struct Kernel {
   KernelKind kind = KernelKind::kOp;
-  OpKind op = OpKind::kAdd;  ///< kRows: the op that gives the group its name.
+  OpKind op = OpKind::kAdd;  ///< kRows: the op that names the unit in reports.
   Params params;
   std::shared_ptr<const RowProgram> program;
-  struct Made {
-    std::shared_ptr<const RowProgram> program;  ///< Null where the operand lies in memory.
-    View view;                                  ///< The operand as if in memory; in no buffer.
+  /// A row program that makes an operand of a product, piece by piece.
+  struct Prologue {
+    std::shared_ptr<const RowProgram> program;  ///< Null if the operand lies in memory.
+    View view;                                  ///< Dtype, dims and strides; no buffer.
   };
-  std::array<Made, 2> made;
+  std::array<Prologue, 2> prologues;  ///< By operand of a product.
   std::vector<View> inputs, outputs;
-  BufferId scratch;  ///< Invalid when none is needed.
+  BufferId scratch;  ///< Invalid if none is needed.
   int64_t scratch_bytes = 0;
   MovePhase phase = MovePhase::kWhole;  ///< Phase of a move or a collective.
-  int transfer = -1;  ///< Numbers the pair: a done waits for the oldest start of its number.
+  int transfer = -1;  ///< Number of the pair; a done waits for the oldest start of its number.
   ProvenancePtr provenance;
 };
 
-/// A product's operand i.
+/// Returns the window of operand i of a product, in memory or made by a prologue.
 inline const View& operand_of(const Kernel& product, size_t i) {
-  if (product.made[i].program) return product.made[i].view;
-  const auto& first = product.made[0].program;
+  if (product.prologues[i].program) return product.prologues[i].view;
+  const auto& first = product.prologues[0].program;
   return product.inputs[i == 0 ? 0 : first ? first->inputs.size() : 1];
 }
-/// True if row programs run before or behind a product.
+/// True for a product with a prologue or an epilogue.
 inline bool has_row_programs(const Kernel& kernel) {
   return kernel.kind == KernelKind::kOp &&
-         (kernel.program || kernel.made[0].program || kernel.made[1].program);
+         (kernel.program || kernel.prologues[0].program || kernel.prologues[1].program);
 }
-/// How many of a product's inputs its operands take.
+/// Number of a product's inputs that its two operands take; the rest are inputs of its epilogue.
 inline size_t n_operand_inputs(const Kernel& product) {
   size_t n = 0;
-  for (const Kernel::Made& made : product.made) n += made.program ? made.program->inputs.size() : 1;
+  for (const Kernel::Prologue& prologue : product.prologues)
+    n += prologue.program ? prologue.program->inputs.size() : 1;
   return n;
 }
 
 struct Loop;
 struct Branch;
-/// Iterations [begin, end) of the innermost loop around; a start for the next iteration is not made
-/// in the last, nor is a move of the one before awaited in the first.
+/// Iterations [begin, end) of the enclosing loop in which an instruction runs. For example, a start
+/// for the next iteration does not run in the last one.
 struct Guard {
   int64_t begin = 0;
   int64_t end = std::numeric_limits<int64_t>::max();
@@ -176,8 +184,8 @@ struct Guard {
   bool is_only(int64_t iteration) const { return begin == iteration && end == iteration + 1; }
   friend bool operator==(const Guard&, const Guard&) = default;
 };
-/// A kernel that copies of an instruction share until one of them is edited: a search copies a
-/// schedule for every trial and changes little of it.
+/// A copy-on-write kernel, shared by the copies of an instruction: a search copies a schedule for
+/// every trial and changes little of it.
 class SharedKernel {
  public:
   SharedKernel(Kernel kernel = {}) : kernel_(std::make_shared<Kernel>(std::move(kernel))) {}
@@ -197,7 +205,8 @@ struct Instruction {
     const auto* p = std::get_if<SharedKernel>(&body);
     return p ? p->get() : nullptr;
   }
-  /// The same kernel for writing, cut off from copies of the instruction.
+  /// Returns the kernel for writing, no longer shared with copies of the instruction; null if the
+  /// instruction is not a kernel.
   Kernel* edit_kernel() {
     auto* p = std::get_if<SharedKernel>(&body);
     return p ? p->edit() : nullptr;
@@ -215,8 +224,8 @@ struct Instruction {
     return p ? p->get() : nullptr;
   }
 };
-/// A body that runs `trip_count` times; or, where that is kOpen, as long as `predicate` (a bool
-/// scalar, read after `condition` has run) holds.
+/// A body that runs `trip_count` times; or, if that is kOpen, as long as `predicate` (a bool
+/// scalar, read after `condition` has run) is true.
 struct Loop {
   static constexpr int64_t kOpen = -1;
   LoopId id;
@@ -224,17 +233,17 @@ struct Loop {
   std::vector<Instruction> body;
   std::vector<Instruction> condition;  ///< Condition of an open loop.
   View predicate;                      ///< Predicate of an open loop.
-  std::vector<View> carries;  ///< Values that an open loop leaves, whenever the condition fails.
+  std::vector<View> carries;  ///< Carries of an open loop, live until its end.
   ProvenancePtr provenance;
 };
-/// Alternatives, one of which runs: that of `index`, an i32 scalar that is clamped to them, or a
-/// bool scalar.
+/// Alternatives, one of which runs: number `index`, an i32 scalar that is clamped to their number,
+/// or a bool scalar.
 struct Branch {
   View index;
   std::vector<std::vector<Instruction>> alternatives;
-  /// The results of every alternative. `begins` says that a new life of the memory begins with
-  /// the branch; else the results lie over what lay there before, and some alternatives may leave
-  /// that untouched.
+  /// The results, the same windows for every alternative. A result with `begins_lifetime` starts a
+  /// new lifetime of its memory at the branch; any other lies over an older value, which some
+  /// alternatives may leave untouched.
   std::vector<View> results;
   ProvenancePtr provenance;
 };
@@ -244,8 +253,8 @@ struct Schedule {
   std::vector<Instruction> instructions;
   size_t n_loops = 0;
   int64_t alignment_bytes = 64;  ///< Alignment of every buffer and slot in memory.
-  std::vector<View> inputs, outputs;  ///< The place of each; an output may lie in an input's buffer.
-  /// Searches that stopped at their limit of work, each in a sentence for the report.
+  std::vector<View> inputs, outputs;  ///< Windows; an output may lie in the buffer of an input.
+  /// Limits, each in a sentence for the report: searches that stopped at their bound of work.
   std::vector<std::string> limits;
 };
 
@@ -253,7 +262,7 @@ struct Schedule {
 struct KernelTarget {
   int threads = 1;
   int64_t alignment_bytes = 64;  ///< Alignment of every buffer and slot in memory.
-  /// Scratch in bytes of a kernel whose views are filled in.
+  /// Returns the scratch in bytes of a kernel whose views are filled in.
   std::function<int64_t(const Kernel&)> scratch_bytes;
 };
 

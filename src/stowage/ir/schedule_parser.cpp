@@ -122,8 +122,8 @@ class ScheduleParser : private FieldReader {
     braced([&](std::string_view name) {
       if (name == "slots") return set(b.slots, 0, kMaxTextInteger);
       if (name == "slot_bytes") return set(b.slot_bytes, 0, kMaxTextInteger);
-      if (name == "apart") return set(b.apart);
-      if (name == "separate") return set(b.separate);
+      if (name == "apart") return set(b.independent_slots);
+      if (name == "separate") return set(b.outside_arena);
       if (name == "parts") {
         field(b.parts);
       } else if (name == "first_slot") {
@@ -133,11 +133,11 @@ class ScheduleParser : private FieldReader {
       } else if (name == "each") {
         expect('[');
         list(']', [&] {
-          EachIteration each;
-          each.loop = loop_id();
+          LoopDim dim;
+          dim.loop = loop_id();
           if (!take_word("of")) unexpected("'of' and a number of iterations");
-          each.trip_count = number("a number of iterations");
-          b.each.push_back(each);
+          dim.trip_count = number("a number of iterations");
+          b.loop_dims.push_back(dim);
         });
       } else {
         return false;
@@ -206,7 +206,7 @@ class ScheduleParser : private FieldReader {
       });
       v.terms.push_back(term);
     }
-    v.begins = take_word("begins");
+    v.begins_lifetime = take_word("begins");
     return v;
   }
   std::vector<View> views_of_line() {
@@ -341,12 +341,13 @@ class ScheduleParser : private FieldReader {
       unexpected("'rows'");
     }
     while (take_word("before")) {
-      Kernel::Made& made = k.made[static_cast<size_t>(below(k.made.size(), "an operand"))];
+      const int64_t operand = below(k.prologues.size(), "an operand");
+      Kernel::Prologue& prologue = k.prologues[static_cast<size_t>(operand)];
       expect('(');
-      made.view = view();
+      prologue.view = view();
       expect(')');
       if (!take_word("rows")) unexpected("'rows'");
-      made.program = row_program();
+      prologue.program = row_program();
     }
     if (take_word("scratch")) {
       k.scratch_bytes = number("bytes");

@@ -10,11 +10,11 @@
 
 namespace stow {
 
-/// Loops of a schedule, at most.
+/// The most loops that a schedule may have.
 inline constexpr int64_t kMaxLoops = int64_t{1} << 20;
 
-/// The schedule of a text, which may come from anywhere. Limits are those of ir/parse.h: bytes of text,
-/// depth of nesting, rank, integers. Policies of nested parameters are none.
+/// Reads the schedule of a text, which need not be trusted. The limits of ir/parse.h hold: bytes of
+/// text, depth of nesting, rank, integers. Policies in parameters are null.
 /// Errors: "file:line:column: expected …" (columns in bytes from 1).
 Result<Schedule> parse_schedule(std::string_view text, std::string_view file);
 

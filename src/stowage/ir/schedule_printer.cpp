@@ -92,19 +92,19 @@ class SchedulePrinter : public FieldWriter {
       name_field("parts");
       put("[{}]", fmt::join(b.parts, ","));
     }
-    one_field("apart", b.apart, false);
+    one_field("apart", b.independent_slots, false);
     if (b.first_slot.valid()) {
       name_field("first_slot");
       put("b{}", b.first_slot.value);
     }
-    if (!b.each.empty()) {
+    if (!b.loop_dims.empty()) {
       name_field("each");
       out_ += '[';
-      for (size_t i = 0; i < b.each.size(); ++i)
-        put("{}l{} of {}", i ? ", " : "", b.each[i].loop.value, b.each[i].trip_count);
+      for (size_t i = 0; i < b.loop_dims.size(); ++i)
+        put("{}l{} of {}", i ? ", " : "", b.loop_dims[i].loop.value, b.loop_dims[i].trip_count);
       out_ += ']';
     }
-    one_field("separate", b.separate, false);
+    one_field("separate", b.outside_arena, false);
     end_fields();
     if (!b.label.empty()) {
       out_ += ' ';
@@ -135,7 +135,7 @@ class SchedulePrinter : public FieldWriter {
       one_field("stride", term.stride_bytes, int64_t{0});
       end_fields();
     }
-    if (v.begins) out_ += " begins";
+    if (v.begins_lifetime) out_ += " begins";
   }
   void views(const std::vector<View>& list, const char* before) {
     for (size_t i = 0; i < list.size(); ++i) {
@@ -198,12 +198,12 @@ class SchedulePrinter : public FieldWriter {
       out_ += ' ';
       row_program(*k.program, indent);
     }
-    for (size_t i = 0; i < k.made.size(); ++i) {
-      if (!k.made[i].program) continue;
+    for (size_t i = 0; i < k.prologues.size(); ++i) {
+      if (!k.prologues[i].program) continue;
       put(" before {} (", i);
-      view(k.made[i].view);
+      view(k.prologues[i].view);
       out_ += ") ";
-      row_program(*k.made[i].program, indent);
+      row_program(*k.prologues[i].program, indent);
     }
     if (k.scratch.valid() || k.scratch_bytes != 0) {
       put(" scratch {}", k.scratch_bytes);

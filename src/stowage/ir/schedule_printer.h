@@ -10,8 +10,8 @@
 namespace stow {
 
 struct ScheduleTextOptions {
-  /// Prints the source lines that kernels, loops and buffers come from. Without them the text is of
-  /// the work alone: equal texts do the same on the same memory, wherever the source lies.
+  /// True to print the source lines of kernels, loops and buffers. Without them, schedules that do
+  /// the same work on the same memory have equal texts.
   bool places = true;
 };
 
@@ -34,14 +34,14 @@ struct ScheduleTextOptions {
 ///     }
 ///   }
 ///
-/// A window is a type, its strides in elements where it is not contiguous ("by [1,8]"), a buffer, bytes
-/// from the buffer's begin ("at 32") and terms of loops. What a field has by default is left out; a
-/// buffer's slot has by default all of its bytes. A
-/// kernel says last: its scratch, "start N" or "done N" of a pair (moves, or whatever else has a
-/// phase), and the iterations [from, to) in which it runs. Never fails, on a malformed schedule either.
+/// A window is a type, its strides in elements unless it is contiguous ("by [1,8]"), a buffer, its
+/// offset in bytes ("at 32") and its loop terms. A field with its default value is left out;
+/// `slot_bytes` is by default all bytes of the buffer. A kernel ends with its scratch, "start N" or
+/// "done N" if it is one of a pair, and its Guard ("from 1 to 7"). Never fails, even on a malformed
+/// schedule.
 std::string print(const Schedule& schedule, const ScheduleTextOptions& options = {});
 
-/// One row program as in print().
+/// Returns the text of one row program as in print().
 std::string print(const RowProgram& program);
 
 /// "whole", "start" or "done".

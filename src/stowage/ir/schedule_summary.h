@@ -1,4 +1,5 @@
-// Counts of a schedule's work. Not its text (schedule_printer.h), nor its memory, which is the plan's.
+// Counts of the collectives in a schedule.
+// Not its text (schedule_printer.h), nor its memory (plan/).
 #pragma once
 
 #include <vector>
@@ -8,8 +9,8 @@
 
 namespace stow::ir {
 
-/// The collectives that a position runs, by op, as they run: loops are multiplied out, a loop whose end is
-/// open counts once, and of alternatives all count. Bytes are those of a ring, sent by a position.
+/// The collectives that one position runs, by op. Loops are multiplied out, a while loop counts
+/// once, and all alternatives of a branch count.
 std::vector<CollectiveCount> count_collectives(const Schedule& schedule);
 
 }  // namespace stow::ir

@@ -1,5 +1,5 @@
-// Walks over all kernels and windows of a schedule, those in loops and branches once.
-// Not in the order and number in which they run; plan/ walks the timeline.
+// Walks over all kernels and windows of a schedule; each in a loop or branch is visited once.
+// Not a walk of the timeline, iteration by iteration; plan/ does that.
 #pragma once
 
 #include <utility>
@@ -9,17 +9,17 @@
 
 namespace stow {
 
-/// The kernel of an instruction; one that may be changed where the instruction is not const.
+/// The kernel of an instruction, const if the instruction is; null if it is not a kernel.
 inline const Kernel* kernel_of(const Instruction& instruction) { return instruction.kernel(); }
 inline Kernel* kernel_of(Instruction& instruction) { return instruction.edit_kernel(); }
-/// The branch of an instruction that is one; const as the instruction is.
+/// The branch of an instruction, which must be one; const if the instruction is.
 inline const Branch& branch_of(const Instruction& instruction) { return *instruction.branch(); }
 inline Branch& branch_of(Instruction& instruction) {
   return *std::get<std::shared_ptr<Branch>>(instruction.body);
 }
 
-/// visit(kernel) for every kernel of a list, nested ones too; a list that is not const gives kernels
-/// that may be changed.
+/// Calls visit(kernel) for every kernel of a list, nested ones included. Kernels are const if the
+/// list is.
 template <typename List, typename Visit>
 void for_each_kernel(List&& list, Visit&& visit) {
   for (auto& instruction : list) {
@@ -35,8 +35,8 @@ void for_each_kernel(List&& list, Visit&& visit) {
   }
 }
 
-/// visit(view, write) for every window of an instruction or of a list of them, nested ones too; one
-/// that is not const gives windows that may be changed.
+/// Calls visit(view, write) for every window of an instruction or of a list of instructions, nested
+/// ones included. Windows are const if the instruction or list is.
 template <typename Item, typename Visit>
 void for_each_view(Item&& item, Visit&& visit) {
   if constexpr (requires { item.begin(); }) {
@@ -57,7 +57,7 @@ void for_each_view(Item&& item, Visit&& visit) {
   }
 }
 
-/// Bytes [low, high) of its buffer that a window reaches from and to, its loop terms aside.
+/// The range [low, high) of bytes of its buffer that a window covers, without its loop terms.
 inline std::pair<int64_t, int64_t> reach_of(const View& view) {
   int64_t low = view.offset_bytes, high = view.offset_bytes;
   if (view.elems() == 0) return {low, high};
@@ -75,10 +75,11 @@ inline bool exchanges_data(const Kernel& kernel) {
          std::get<CollectiveParams>(kernel.params).group_size() > 1;
 }
 
-/// The stream that a kernel of these buffers' schedule runs on.
+/// The stream that a kernel runs on; `buffers` are those of its schedule.
 inline StreamKind stream_of(const Kernel& kernel, const std::vector<Buffer>& buffers) {
   if (exchanges_data(kernel)) return StreamKind::kCollective;
-  if (kernel.kind != KernelKind::kOp || kernel.op != OpKind::kDevicePut) return StreamKind::kCompute;
+  if (kernel.kind != KernelKind::kOp || kernel.op != OpKind::kDevicePut)
+    return StreamKind::kCompute;
   const auto kind = [&](const View& view) { return buffers[view.buffer.index()].kind; };
   return stream_of(kind(kernel.inputs[0]), kind(kernel.outputs[0]));
 }

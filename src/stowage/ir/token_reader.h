@@ -1,4 +1,4 @@
-// Tools to read a text of tokens: expect, take, lists, integers, errors.
+// TokenReader: reads tokens of a text: expected ones, lists, integers, with errors.
 // Not a grammar; ir/field_reader.h and ir/parse.cpp build on it.
 #pragma once
 
@@ -13,7 +13,7 @@
 
 namespace stow {
 
-/// "file:line:column: message", columns in bytes from 1.
+/// Returns the failure "file:line:column: message", columns in bytes from 1.
 Failure failure_at(std::string_view text, std::string_view file, const SyntaxError& error);
 
 /// All functions throw SyntaxError at the token that is not what was expected.
@@ -24,6 +24,7 @@ class TokenReader {
   const Token& peek() const { return lexer_.peek(); }
   size_t offset() const { return peek().offset; }
   Token take() { return lexer_.take(); }
+  /// Takes the next token, which must be of that kind; `expected` names it in the error.
   Token take(TokenKind kind, std::string_view expected);
   /// True if the next token is that character, or that word.
   bool at_punct(char c) const;
@@ -34,11 +35,11 @@ class TokenReader {
   /// Takes the next token, which must be that character.
   void expect(char c);
 
-  /// A quoted string, without its escapes.
+  /// Takes a quoted string and resolves its escapes.
   std::string string(std::string_view expected);
-  /// An integer in [min, max].
+  /// Takes an integer in [min, max].
   int64_t integer(int64_t min, int64_t max, std::string_view expected);
-  /// Items with commas between, up to and with `close`.
+  /// Takes items separated by commas, each by a call of item(), and `close`.
   template <typename Item>
   void list(char close, Item item) {
     if (take_punct(close)) return;
@@ -51,7 +52,7 @@ class TokenReader {
   [[noreturn]] void error(size_t offset, fmt::format_string<Args...> format, Args&&... args) const {
     throw SyntaxError{offset, fmt::format(format, std::forward<Args>(args)...)};
   }
-  /// "expected …, found <the token ahead>".
+  /// Throws "expected …, found <the token ahead>".
   [[noreturn]] void unexpected(std::string_view expected) const;
 
  private:

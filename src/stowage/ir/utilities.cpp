@@ -122,7 +122,7 @@ bool equal(const Graph& a, const Graph& b) {
   for (size_t i = 0; i < a.n_nodes(); ++i) {
     const Node &x = a.nodes()[i], &y = b.nodes()[i];
     if (x.operands != y.operands || x.first_result != y.first_result || x.region != y.region ||
-        x.backward != y.backward || x.leaves != y.leaves || !same_operation(x, y))
+        x.backward != y.backward || x.escapes_region != y.escapes_region || !same_operation(x, y))
       return false;
   }
   return true;
@@ -148,7 +148,7 @@ size_t structural_hash(const Graph& graph) {
     h.values(node.operands);
     h.add(node.region.value);
     h.add(node.backward);
-    h.add(node.leaves);
+    h.add(node.escapes_region);
     for (int i = 0; i < node.n_results; ++i) h.field(graph.type(node.result(i)));
   }
   h.values(graph.outputs());

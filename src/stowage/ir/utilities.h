@@ -10,21 +10,24 @@
 
 namespace stow {
 
-/// The region around a region, and around that, up to one that nothing is around.
+/// Returns the outermost region that encloses a region, or the region itself.
 RegionId outermost_region(const Graph& graph, RegionId region);
 
-/// True if the graphs have the same nodes, operands, types, parameters (floats bit by bit, policies by identity), regions and
-/// marks, in nested graphs too. Names of inputs, provenance and weakness of types do not count.
+/// True if the graphs have the same nodes, operands, types, parameters (floats compared by bits,
+/// policies by identity), regions and flags, nested graphs included. Names of inputs, provenance
+/// and weakness of types do not count.
 bool equal(const Graph& a, const Graph& b);
-/// True if two nodes agree in all but operands, provenance, region and `backward`.
+/// True if two nodes agree in all but operands, provenance, region and flags.
 bool same_operation(const Node& a, const Node& b);
 
-/// Equal graphs have equal hashes. Stable within a process (policies hash by address).
+/// A hash under which graphs that are equal() agree. Stable within a process (policies hash by
+/// address).
 size_t structural_hash(const Graph& graph);
-/// A hash of what same_operation compares.
+/// A hash under which nodes that agree by same_operation() agree.
 size_t operation_hash(const Node& node);
 
-/// How many nodes are of this op; `nested` counts those of nested graphs once a holder.
+/// Number of nodes of this op; with `nested`, also those of nested graphs, once for each node that
+/// holds the graph.
 int64_t count_ops(const Graph& graph, OpKind op, bool nested);
 
 /// One use of a value: operand `operand` of `node`.
@@ -32,7 +35,8 @@ struct Use {
   NodeId node;
   int operand = 0;
 };
-/// The uses of every value by the nodes of one graph, in node order; outputs are no use.
+/// The uses of every value by the nodes of one graph, in node order. An output does not count as a
+/// use.
 class Users {
  public:
   explicit Users(const Graph& graph);
@@ -48,7 +52,7 @@ class Users {
 inline Users users(const Graph& graph) {
   return Users(graph);
 }
-/// How often every value is used: by nodes, and as an output.
+/// Number of uses of each value, by nodes and as an output.
 std::vector<int> count_uses(const Graph& graph);
 
 }  // namespace stow

@@ -69,7 +69,7 @@ Array by_tokens(const Block& block, const FeedForward& weights, const Array& h, 
   };
   if (parts == 1) return all(weights, h.reshape({n, d})).reshape(h.shape().dims());
   // Each share has weights of its own, whose gradients are summed when the last chunk is done.
-  return vmap(all)(for_each_part(weights, parts), h.reshape({parts, n / parts, d}))
+  return vmap(all)(repeat_for_parts(weights, parts), h.reshape({parts, n / parts, d}))
       .reshape(h.shape().dims());
 }
 
@@ -287,7 +287,7 @@ std::optional<Array> window_starts(const DecoderConfig& c, const Array& places, 
 ForwardResult forward_layers(const DecoderConfig& config, const Decoder& base, const Array& tokens,
                              const ForwardOptions& options) {
   check_lora(config, options);
-  const Decoder model = with_saved(config, base, options.lora);
+  const Decoder model = with_saved_weights(config, base, options.lora);
   if (options.cache.has_value() != options.write_at.has_value())
     fail_here("[decoder] a cache needs write_at, and write_at a cache");
   const bool gives_more = options.cache || options.hidden_states;
@@ -395,7 +395,7 @@ Array plain_logits(const DecoderConfig& config, const Decoder& model, const Arra
 Array decoder_logits(const DecoderConfig& config, const Decoder& base, const Array& hidden,
                      std::optional<DType> out, const ForwardOptions& options) {
   check_lora(config, options);
-  const Decoder model = with_saved(config, base, options.lora);
+  const Decoder model = with_saved_weights(config, base, options.lora);
   Scope scope("head");
   const Array logits = plain_logits(config, model, hidden, out);
   if (options.slots && options.slots->slots.head) {
@@ -412,7 +412,7 @@ Array decoder_logits(const DecoderConfig& config, const Decoder& base, const Arr
 Array decoder_log_probs(const DecoderConfig& config, const Decoder& base, const Array& hidden,
                         const Array& targets, int64_t chunk, const ForwardOptions& options) {
   check_lora(config, options);
-  const Decoder model = with_saved(config, base, options.lora);
+  const Decoder model = with_saved_weights(config, base, options.lora);
   Scope scope("log_probs");
   if (options.lora && options.lora->head) {
     const LowRank head = head_factors(options);
@@ -436,8 +436,8 @@ Array decoder_weighted_loss(const DecoderConfig& config, const Decoder& base, co
     check_lora(config, options);
     Scope scope("loss");
     return weighted_linear_cross_entropy(
-        hidden, head_of(config, with_saved(config, base, options.lora)), targets, weights, chunk,
-        config.batch_parts);
+        hidden, head_of(config, with_saved_weights(config, base, options.lora)), targets, weights,
+        chunk, config.batch_parts);
   }
   if (chunk > 0)
     return sum(-decoder_log_probs(config, base, hidden, targets, chunk, options) * weights);
@@ -446,7 +446,7 @@ Array decoder_weighted_loss(const DecoderConfig& config, const Decoder& base, co
     logits = decoder_logits(config, base, hidden, DType::kF32, options);
   } else {
     Scope scope("head");
-    const Array head = head_of(config, with_saved(config, base, options.lora));
+    const Array head = head_of(config, with_saved_weights(config, base, options.lora));
     logits = wide_logits(hidden, head.astype(hidden.dtype()));
   }
   Scope scope("loss");

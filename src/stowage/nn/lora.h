@@ -1,5 +1,5 @@
-// Lora: one low-rank adapter over a decoder, its matrices stacked over layers as its weights are.
-// Not slots of several adapters, not a trainer and not a reader of files; io/peft_files.h has that.
+// Lora: one low-rank adapter of a decoder; its matrices are stacked over layers as the weights are.
+// Not slots of several adapters, not a trainer, and not a reader of files (io/peft_files.h).
 #pragma once
 
 #include <array>
@@ -14,42 +14,42 @@ namespace stow::nn {
 
 struct DecoderConfig;
 
-/// The two factors of one adapter, as PEFT stores them: scale * B A is added to a matrix W [out,
-/// in].
+/// The two factors of the adapter of one matrix, in PEFT's layout: scale * B A is added to a matrix
+/// W [out, in].
 struct LowRank {
-  Array a;  // [L, r, in]; [r, in] without layers
-  Array b;  // [L, out, r]; [out, r] without layers
+  Array a;  // [L, r, in]; [r, in] outside the layers
+  Array b;  // [L, out, r]; [out, r] outside the layers
 };
 STOW_TREE(LowRank, a, b);
 
-/// Adapters of the matrices of all layers; none of a matrix that is not targeted.
+/// The factors for the matrices of all layers; none for a matrix that is not targeted.
 struct LoraLayer {
   std::optional<LowRank> wq, wk, wv, wo, w1, w3, w2;
 };
 STOW_TREE(LoraLayer, wq, wk, wv, wo, w1, w3, w2);
 
-/// An adapter: what is trained while the decoder's own weights are frozen.
+/// An adapter: the arrays that are trained while the decoder's own weights are frozen.
 struct Lora {
   LoraLayer layers;
   std::optional<LowRank> embed;  // a [r, V], b [d, r]
   std::optional<LowRank> head;   // a [r, d], b [V, r]
-  /// Whole weights in place of the decoder's (PEFT's modules_to_save), of the same shapes. A saved
-  /// embedding of a tied decoder leaves the head as it is, and the other way around.
+  /// Whole weights that replace the decoder's (PEFT's modules_to_save), with the same shapes. For a
+  /// tied decoder, a saved embedding leaves the head unchanged, and a saved head the embedding.
   std::optional<Array> saved_embed, saved_head, saved_norm;
 };
 STOW_TREE(Lora, layers, embed, head, saved_embed, saved_head, saved_norm);
 
-/// The adapter of one kind of matrix.
+/// The form of an adapter for one kind of matrix, in all layers.
 struct LoraTarget {
-  int64_t rank = 0;  ///< Rank of the arrays, the greatest of all layers; 0: not targeted.
-  /// Rank of each layer, [L], or [1] of embedding and head: rows of A and columns of B beyond it
-  /// are zero, and stay so under any optimizer that leaves alone what has neither a gradient nor a
-  /// value. 0: the layer is not targeted. Empty: all have `rank`.
+  int64_t rank = 0;  ///< Rank of the arrays, the greatest over all layers; 0: not targeted.
+  /// Rank by layer, [L], or [1] for embedding and head. Rows of A and columns of B beyond it are
+  /// zero, and stay zero under any optimizer whose update is zero for a zero value with zero
+  /// gradients. 0: the layer is not targeted. Empty: all layers have `rank`.
   std::vector<int64_t> ranks = {};
-  /// The factors of B A in each layer, [L], or [1] of embedding and head.
+  /// The scale of B A by layer, [L], or [1] for embedding and head.
   std::vector<float> scales = {};
 
-  /// Rank of one layer.
+  /// Returns the rank of one layer.
   int64_t rank_of(int64_t layer) const {
     return ranks.empty() ? rank : ranks[static_cast<size_t>(layer)];
   }
@@ -61,7 +61,7 @@ inline constexpr size_t kNumLoraMatrices = 7;
 /// "wq", "wk", "wv", "wo", "w1", "w3", "w2": the fields of LoraLayer.
 std::string_view lora_matrix_name(size_t matrix);
 
-/// The form of an adapter: everything but its values.
+/// The form of an adapter: its ranks, scales and dropout, without values.
 struct LoraConfig {
   std::array<LoraTarget, kNumLoraMatrices> layers = {};  ///< By LoraMatrix.
   LoraTarget embed = {}, head = {};
@@ -69,32 +69,34 @@ struct LoraConfig {
   bool saved_embed = false, saved_head = false, saved_norm = false;
 };
 
-/// One rank and scale for all layers of the listed matrices.
+/// Returns a configuration with one rank and scale for the listed matrices of all layers.
 LoraConfig lora_config(const DecoderConfig& config, const std::vector<LoraMatrix>& matrices,
                        int64_t rank, double scale);
-/// Abstract arrays of the adapter, f32 on the device.
-/// Errors: TraceError where ranks or scales are not one a layer.
+/// Returns the abstract arrays of the adapter, f32 on the device.
+/// Errors: TraceError if ranks or scales do not have one entry for each layer.
 Lora lora_abstract(const DecoderConfig& config, const LoraConfig& lora);
-/// A uniform in ±1 / sqrt(in) and B zero, of the embedding A zero and B standard normal. Not for
-/// configurations with saved weights, which begin as copies of the decoder's.
+/// Returns initial values: A uniform in ±1 / sqrt(in) and B zero; for the embedding, A zero and B
+/// standard normal. Not for configurations with saved weights, which begin as copies of the
+/// decoder's.
 /// Source: PEFT's LoraLayer.reset_lora_parameters; Hu et al. 2021 (arXiv 2106.09685), section 4.1.
 Lora lora_init(const DecoderConfig& config, const LoraConfig& lora, const Array& key);
 
-/// The field of a matrix.
+/// Returns the field of LoraLayer for a LoraMatrix.
 std::optional<LowRank>& lora_matrix(LoraLayer& layers, size_t matrix);
 const std::optional<LowRank>& lora_matrix(const LoraLayer& layers, size_t matrix);
 
-/// A scale [] f32, and where there is dropout a key.
+/// The scale and dropout of one layer's adapter.
 struct LowRankOptions {
-  Array scale;
+  Array scale;  ///< f32 [].
   double dropout = 0;
-  std::optional<Array> key = {};  ///< None: nothing is dropped.
+  std::optional<Array> key = {};  ///< Key of the dropout; none: nothing is dropped.
 };
-/// x A' * scale, x rounded to the dtype of A, with dropout of x. x [.., in]; a [r, in]; [.., r].
+/// Returns dropout(x) A' * scale, computed in the dtype of A. x [.., in]; a [r, in]; returns [..,
+/// r].
 Array low_rank_input(const Array& x, const Array& a, const LowRankOptions& options);
-/// y + scale * (x A') B' in the dtype of y: the sum is made in the wider of y's and A's dtypes.
-/// x [.., in], y [.., out], one layer's factors. Named values: "lora_z", the product with A, and
-/// "lora_delta", that with B.
+/// Returns y + scale * (x A') B' in the dtype of y; the sum is made in the wider of y's and A's
+/// dtypes. x [.., in], y [.., out], factors of one layer. Named values: "lora_z", the product with
+/// A, and "lora_delta", the product with B.
 Array add_low_rank(const Array& y, const Array& x, const LowRank& factors,
                    const LowRankOptions& options);
 

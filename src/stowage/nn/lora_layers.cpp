@@ -85,8 +85,8 @@ std::optional<LoraInput> lora_input(const DecoderConfig& config, const ForwardOp
   return input;
 }
 
-Decoder with_saved(const DecoderConfig& config, const Decoder& model,
-                   const std::optional<Lora>& lora) {
+Decoder with_saved_weights(const DecoderConfig& config, const Decoder& model,
+                           const std::optional<Lora>& lora) {
   Decoder made = model;
   if (!lora) return made;
   if (lora->saved_head) {

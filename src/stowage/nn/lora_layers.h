@@ -1,4 +1,4 @@
-// An adapter in the decoder: its parts that are scanned, and those outside the layers.
+// Applies an adapter in the decoder, inside the scan over layers and outside it.
 // Not the adapter's own arrays and arithmetic; see lora.h.
 #pragma once
 
@@ -6,22 +6,22 @@
 
 namespace stow::nn {
 
-/// The part of an adapter that a scan over layers reads. Of one layer, the leading axes are gone.
+/// The part of an adapter that a scan over layers reads; or one slice, without the leading axes.
 struct LoraInput {
   LoraLayer factors;
   Array scales;              // f32 [L, kNumLoraMatrices]
-  std::optional<Array> key;  // u32 [L, 2]: of dropout
+  std::optional<Array> key;  // u32 [L, 2]: keys of the dropout
 };
 STOW_TREE(LoraInput, factors, scales, key);
 
 /// The adapters of one layer, on the device.
 class LayerAdapter {
  public:
-  /// Without `own` nothing is added to anything.
+  /// Without `own`, add() returns y.
   LayerAdapter(const std::optional<LoraInput>& own, const LoraConfig* config);
-  /// The same with each row's adapter of several; rows i32 [B].
+  /// Adapters in slots, of which each row uses its own; slot_of_row i32 [B].
   LayerAdapter(const std::optional<SlotInput>& own, const Array& slot_of_row);
-  /// y plus what the matrix's adapter makes of x; y itself where it has none.
+  /// Returns y plus the adapter of `matrix` applied to x; y itself if the matrix has no adapter.
   Array add(const Array& y, const Array& x, LoraMatrix matrix) const;
 
  private:
@@ -31,17 +31,17 @@ class LayerAdapter {
   Array slot_of_row_;
 };
 
-/// Errors: TraceError where options have an adapter that does not go with its configuration or with
-///         the decoder's.
+/// Checks the adapter of `options`.
+/// Errors: TraceError if the adapter does not fit its configuration or the decoder's.
 void check_lora(const DecoderConfig& config, const ForwardOptions& options);
-/// Adapters of the layers for a scan; none where no matrix of a layer has one.
+/// Returns the adapters of the layers for a scan; none if no matrix of a layer has one.
 std::optional<LoraInput> lora_input(const DecoderConfig& config, const ForwardOptions& options);
-/// The decoder with the weights that the adapter holds whole in place of its own.
-Decoder with_saved(const DecoderConfig& config, const Decoder& model,
-                   const std::optional<Lora>& lora);
-/// x [B, T, d] plus what the embedding's adapter gives for tokens [B, T].
+/// Returns the decoder with the saved weights of the adapter in place of its own.
+Decoder with_saved_weights(const DecoderConfig& config, const Decoder& model,
+                           const std::optional<Lora>& lora);
+/// Returns x [B, T, d] plus the embedding's adapter applied to tokens [B, T].
 Array add_embed_adapter(const Array& x, const Array& tokens, const ForwardOptions& options);
-/// The head's adapter on the device, and its scale and dropout.
+/// The factors of the head's adapter, on the device; and its scale and dropout.
 LowRank head_factors(const ForwardOptions& options);
 LowRankOptions head_options(const ForwardOptions& options);
 

@@ -1,5 +1,5 @@
-// LoraSlots: the adapters of many fine-tunings over one decoder, side by side; rows pick theirs.
-// Not one adapter (lora.h), and not who takes which slot; lm/adapters.h has that.
+// LoraSlots: the adapters of several fine-tunings of one decoder; each row of a batch picks one.
+// Not one adapter (lora.h), and not the assignment of slots (lm/adapters.h).
 #pragma once
 
 #include <optional>
@@ -10,17 +10,17 @@ namespace stow::nn {
 
 struct ForwardOptions;
 
-/// Numbers of slots as rows name them: 0 is the base, adapters are 1 to N.
+/// The slot number of the base model. Adapters have slots 1 to N.
 inline constexpr int32_t kBaseSlot = 0;
 
-/// Matrices that have slots, and the sizes of the slots.
+/// The matrices that have slots, and the sizes of the slots.
 struct LoraSlotsConfig {
   int64_t adapters = 1;  ///< N; adapter s lies at place s - 1 of every array.
   int64_t max_rank = 8;  ///< r. An adapter of a smaller rank has zeros beyond it.
   bool attention = true, mlp = true, unembed = false;  ///< unembed: embedding and head.
 };
 
-/// Factors of N adapters, f32. A row reads those of its own slot alone.
+/// Factors of N adapters, f32. A row reads only those of its own slot.
 struct LoraSlots {
   LoraLayer layers;              // a [L, N, r, in], b [L, N, out, r]
   std::optional<LowRank> embed;  // a [N, V, r], b [N, d, r]
@@ -28,7 +28,7 @@ struct LoraSlots {
 };
 STOW_TREE(LoraSlots, layers, embed, head);
 
-/// The factors of the adapters' products, f32. Not trained.
+/// The scales of the adapters, f32. Not trained.
 struct SlotScales {
   Array layers;       // [L, N, kNumLoraMatrices]
   Array embed, head;  // [N]
@@ -43,43 +43,45 @@ struct SlotRows {
 };
 STOW_TREE(SlotRows, slots, scales, slot_of_row);
 
-/// Abstract arrays.
-/// Errors: TraceError for sizes that are not positive, unembed with tied embeddings, or N * V beyond i32.
+/// Return abstract arrays.
+/// Errors: TraceError for sizes that are not positive, unembed with tied embeddings, or N * V
+/// beyond i32.
 LoraSlots lora_slots_abstract(const DecoderConfig& config, const LoraSlotsConfig& slots);
 SlotScales slot_scales_abstract(const DecoderConfig& config, const LoraSlotsConfig& slots);
-/// The axis that counts adapters in the array of that path of a LoraSlots.
+/// Returns the axis [N] of the array at a path of a LoraSlots.
 int slot_axis(std::string_view path);
 
-/// The part of the slots that a scan over layers reads. Of one layer, the leading axes are gone.
+/// The part of the slots that a scan over layers reads; or one slice, without the leading axes.
 struct SlotInput {
   LoraLayer factors;
   Array scales;  // [L, N, kNumLoraMatrices]
 };
 STOW_TREE(SlotInput, factors, scales);
 
-/// Returns each row's adapter's part of x, an array with the adapters on axis 0: [B, ..]. Rows of
-/// the base are zeros. The gradient of a row is added to its own adapter's part and to no other's.
+/// Returns, for each row, the slice of x [N, ..] that belongs to the row's adapter: [B, ..]. Rows
+/// of the base get zeros. The gradient of a row is added only to the slice of its own adapter.
 Array rows_of_slots(const Array& x, const Array& slot_of_row);
-/// y [B, T, out] plus what each row's adapter of one layer's matrix makes of x [B, T, in].
-/// factors: a [N, r, in], b [N, out, r]; scales [N]. A row of the base keeps its numbers, but for the
-/// sign of a zero. Named value: "lora_z".
+/// Returns y [B, T, out] plus, for each row, its adapter of one layer's matrix applied to x [B, T,
+/// in]. factors: a [N, r, in], b [N, out, r]; scales [N]. A row of the base keeps its values,
+/// except for the sign of zeros. Named value: "lora_z".
 Array add_slots(const Array& y, const Array& x, const LowRank& factors, const Array& scales,
                 const Array& slot_of_row);
-/// x [B, T, d] plus what the adapters of the embedding give for tokens [B, T].
+/// Returns x [B, T, d] plus, for each row, the embedding's adapter applied to tokens [B, T].
 Array add_embed_slots(const Array& x, const Array& tokens, const SlotRows& rows);
-/// The head's adapters applied to hidden states: the scaled product with each row's A, the slot of
-/// each token, and the B of all adapters as one matrix.
+/// The inputs of the head's adapters.
 struct HeadSlots {
-  Array z;     // [B, .., r]
-  Array slot;  // i32 [B, ..]
-  Array b;     // [V, N * r]
+  Array z;     // [B, .., r]: the scaled product of hidden states with the A of their row's adapter
+  Array slot;  // i32 [B, ..]: the slot of each token
+  Array b;     // [V, N * r]: the B of all adapters
 };
-/// hidden [B, .., d].
+/// Computes them from hidden states [B, .., d].
 HeadSlots head_slots(const Array& hidden, const SlotRows& rows);
-/// z [n, r] of tokens of rows `slots` i32 [n] spread over the columns of all adapters, [n, N * r]: those of
-/// other adapters are zero, so that one product with HeadSlots::b serves all.
+/// Returns [n, N * r] in which z [n, r] of each token fills the columns of its adapter, given by
+/// `slots` i32 [n], and all other columns are zero. One product with HeadSlots::b then serves all
+/// adapters.
 Array spread_slots(const Array& z, const Array& slots, int64_t adapters);
-/// Errors: TraceError where slots stand beside an adapter or ffn_chunk, or their arrays do not fit.
+/// Checks the slots of `options`.
+/// Errors: TraceError if there is also an adapter or ffn_chunk, or if the arrays do not fit.
 void check_slots(const DecoderConfig& config, const ForwardOptions& options);
 
 }  // namespace stow::nn

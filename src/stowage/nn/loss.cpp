@@ -121,7 +121,7 @@ std::pair<Array, std::pair<Array, Array>> losses_and_gradients(const Array& h, c
   if (weights) all.weights = in_parts(*weights, parts);
   const auto [losses, gradients] = vmap([&](const Array& head, const Tokens& x) {
     return losses_of_share(x.hidden, head, x.targets, x.weights, chunk, n);
-  })(for_each_part(w, parts), all);
+  })(repeat_for_parts(w, parts), all);
   return {losses.reshape({n}), {gradients.first.reshape({n, d}), sum(gradients.second, 0)}};
 }
 
@@ -412,7 +412,7 @@ Array in_chunks(const One& one, const T& all, int64_t n, int64_t chunk) {
 template <typename Share, typename W, typename T>
 Array of_shares(const Share& share, const W& weights, const T& all, int64_t parts) {
   if (parts == 1) return share(weights, all);
-  return vmap(share)(for_each_part(weights, parts),
+  return vmap(share)(repeat_for_parts(weights, parts),
                      tree_map([&](const Array& x) { return in_parts(x, parts); }, all));
 }
 

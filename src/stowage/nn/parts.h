@@ -1,5 +1,5 @@
-// Shares of a batch that are computed each by itself, as a mesh cuts it.
-// Not a mesh; a share is a leading axis here.
+// Shares of a batch that are computed independently of each other, as a mesh cuts the batch.
+// Not a mesh; the shares are the leading axis of an array here.
 #pragma once
 
 #include "stowage/api/shaping.h"
@@ -7,9 +7,9 @@
 
 namespace stow::nn {
 
-/// Every array of the tree with a leading axis [parts], of which each share has it whole.
+/// Repeats every array of the tree along a new leading axis [parts].
 template <concepts::Tree T>
-T for_each_part(const T& tree, int64_t parts) {
+T repeat_for_parts(const T& tree, int64_t parts) {
   return tree_map(
       [&](const Array& x) {
         Dims dims = x.shape().dims();
@@ -19,7 +19,7 @@ T for_each_part(const T& tree, int64_t parts) {
       tree);
 }
 
-/// [parts * n, ..] as [parts, n, ..].
+/// Reshapes [parts * n, ..] to [parts, n, ..].
 inline Array in_parts(const Array& x, int64_t parts) {
   Dims dims = x.shape().dims();
   dims[0] /= parts;

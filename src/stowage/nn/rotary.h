@@ -9,12 +9,13 @@
 
 namespace stow::nn {
 
-/// How far each pair of elements turns from one position to the next.
+/// The rotation of each pair of elements from one position to the next.
 struct RotaryConfig {
-  double base = 10000;  ///< Pair i turns by base^(-2i/D). Used where `inv_freq` is empty.
-  /// Radians a position of each pair [D/2], in f32 as a model was trained with; empty: from `base`.
+  /// Pair i turns by base^(-2i/D) radians a position, if `inv_freq` is empty.
+  double base = 10000;
+  /// Radians a position by pair, [D/2], in f32 as in the model's training; empty: from `base`.
   std::vector<float> inv_freq = {};
-  double scale = 1;  ///< Cosines and sines are multiplied by it (yarn's attention factor).
+  double scale = 1;  ///< Factor of cosines and sines (YaRN's attention factor).
 };
 
 /// Cosines and sines of positions, ready to be broadcast over [B, T, H, 2, D/2].
@@ -24,13 +25,16 @@ struct RotaryTables {
 };
 STOW_TREE(RotaryTables, cos, sin);
 
-/// The tables of positions 0 to length - 1, for heads of `head_dim` elements, rounded to `dtype`.
+/// Returns the tables of positions 0 to length - 1, for heads of `head_dim` elements, rounded to
+/// `dtype`.
 /// Source: Su et al. 2021, equation 34, in the rotate-half layout.
-RotaryTables rotary_tables(const RotaryConfig& config, int64_t head_dim, int64_t length, DType dtype);
-/// The same of any positions, i32 [B, T].
+RotaryTables rotary_tables(const RotaryConfig& config, int64_t head_dim, int64_t length,
+                           DType dtype);
+/// Returns the tables of given positions, i32 [B, T].
 RotaryTables rotary_tables(const RotaryConfig& config, int64_t head_dim, const Array& positions,
                            DType dtype);
-/// x [B, T, H, D] with each pair (x[i], x[i + D/2]) = (a, b) turned to (a cos - b sin, b cos + a sin).
+/// Rotates x [B, T, H, D]: each pair (x[i], x[i + D/2]) = (a, b) becomes (a cos - b sin, b cos + a
+/// sin).
 Array rotate(const Array& x, const RotaryTables& tables);
 
 }  // namespace stow::nn

@@ -101,7 +101,9 @@ class Batcher {
     const Val x(builder_, map_[v]);
     if (from != kUnbatched) return ops::move_axis(x, from, axis).id();
     const ArrayType type = batched_type(x.type(), axis, size_);
-    return broadcast_anywhere(x, type.shape, ops::beside(ops::all_axes(x.rank()), axis)).id();
+    return broadcast_anywhere(x, type.shape,
+                              ops::shifted_for_batch(ops::all_axes(x.rank()), axis))
+        .id();
   }
 
   const Graph& from_;

@@ -1,5 +1,5 @@
-// Batching of a whole graph: from the graph of one example to that of a batch of them.
-// Not the rules, which stand with the ops; and not vmap, which api/ builds on it.
+// Batching of a whole graph: from the graph of one example to the graph of a batch.
+// Not the batching rules, which are part of OpDef; and not vmap, which api/ builds on this.
 #pragma once
 
 #include <span>
@@ -10,7 +10,7 @@
 
 namespace stow {
 
-/// For an output: wherever the rules leave the batch, kUnbatched where it is the same for all.
+/// For an output: leaves the batch axis where the rules put it, or kUnbatched.
 inline constexpr int64_t kAnyAxis = -2;
 
 struct BatchedGraph {
@@ -18,13 +18,14 @@ struct BatchedGraph {
   std::vector<int64_t> out_axes;  ///< Never kAnyAxis.
 };
 
-/// The graph over `size` examples: example i of the outputs is `graph` of example i of the inputs.
-/// `in_axes` gives each input's batch axis or kUnbatched; `out_axes` where each output shall have
-/// it, broadcast if need be, or kAnyAxis. Regions, names, provenance and marks stay.
+/// Returns the graph over `size` examples: example i of the outputs is `graph` of example i of the
+/// inputs. `in_axes` gives the batch axis of each input or kUnbatched; `out_axes` the batch axis
+/// that each output must have, broadcast if needed, or kAnyAxis. Regions, names, provenance and
+/// flags stay.
 BatchedGraph batch_graph(const Graph& graph, int64_t size, std::span<const int64_t> in_axes,
                          std::span<const int64_t> out_axes);
 
-/// The type of a batch of `size` at `axis`; kUnbatched gives the type itself.
+/// Returns `type` with an axis of extent `size` inserted at `axis`; `type` itself for kUnbatched.
 ArrayType batched_type(const ArrayType& type, int64_t axis, int64_t size);
 
 }  // namespace stow

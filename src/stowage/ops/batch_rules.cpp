@@ -7,8 +7,8 @@
 
 namespace stow::ops {
 
-Dims beside(Dims axes, int64_t batch) {
-  for (int64_t& axis : axes) axis = beside(axis, batch);
+Dims shifted_for_batch(Dims axes, int64_t batch) {
+  for (int64_t& axis : axes) axis = shifted_for_batch(axis, batch);
   return axes;
 }
 
@@ -27,7 +27,7 @@ Val batched_at(const BatchContext& c, size_t i, int64_t axis) {
   const Val& x = c.operands[i];
   if (c.batched(i)) return move_axis(x, c.axes[i], axis);
   return broadcast_anywhere(x, Shape(inserted(x.shape().dims(), axis, c.size)),
-                            beside(all_axes(x.rank()), axis));
+                            shifted_for_batch(all_axes(x.rank()), axis));
 }
 
 std::vector<Val> all_batched_at(const BatchContext& c, int64_t axis) {
@@ -59,13 +59,13 @@ Batched batch_marks(const BatchContext& c) {
 Batched batch_along_axis(const BatchContext& c) {
   AxisParams p = c.node.as<AxisParams>();
   const int64_t batch = c.first_axis();
-  p.axis = beside(p.axis, batch);
+  p.axis = shifted_for_batch(p.axis, batch);
   return rebuilt(c, p, all_batched_at(c, batch), batch);
 }
 
 Batched batch_reduce(const BatchContext& c) {
   const int64_t batch = c.axes[0];
-  const Dims axes = beside(c.node.as<AxesParams>().axes, batch);
+  const Dims axes = shifted_for_batch(c.node.as<AxesParams>().axes, batch);
   const auto before = std::count_if(axes.begin(), axes.end(), [&](int64_t a) { return a < batch; });
   return rebuilt(c, AxesParams{axes}, c.operands, batch - before);
 }

@@ -9,7 +9,7 @@
 
 namespace stow {
 
-// Leaves. A scalar constant is of rank 0; `full` broadcasts one.
+// Nodes without operands. Constants have rank 0; `full` broadcasts one.
 Val constant(GraphBuilder& b, DType dtype, double value);
 Val constant_int(GraphBuilder& b, DType dtype, int64_t value);
 Val full(GraphBuilder& b, const ArrayType& type, double value);
@@ -19,7 +19,7 @@ Val iota(GraphBuilder& b, const ArrayType& type, int64_t axis);
 /// Returns the random bits of `key` from number `first` (an i64 scalar) on.
 Val random_bits(const Val& key, const Val& first, const Shape& shape);
 
-// Elementwise: equal shapes and dtypes (select: bool, then two alike).
+// Elementwise: operands of equal shapes and dtypes (select: a bool, then two of equal dtype).
 Val unary(OpKind op, const Val& x);
 Val binary(OpKind op, const Val& a, const Val& b);
 inline Val abs(const Val& x) { return unary(OpKind::kAbs, x); }
@@ -49,25 +49,25 @@ Val operator-(const Val& a, const Val& b);
 Val operator*(const Val& a, const Val& b);
 Val operator/(const Val& a, const Val& b);
 Val operator-(const Val& a);
-// With a C++ scalar: a constant of the array's dtype, broadcast.
+// With a C++ scalar, which becomes a broadcast constant of the array's dtype.
 Val operator+(const Val& a, double b);
 Val operator-(const Val& a, double b);
 Val operator*(const Val& a, double b);
 Val operator/(const Val& a, double b);
 Val operator-(double a, const Val& b);
 Val select(const Val& condition, const Val& on_true, const Val& on_false);
-Val convert(const Val& x, DType dtype);  ///< x itself when it has that dtype.
+Val convert(const Val& x, DType dtype);  ///< x itself if it has that dtype.
 Val bitcast(const Val& x, DType dtype);
 
-// Shape. Functions that would change nothing return their operand.
+// Shape. A function returns its operand if the shape and order would stay.
 Val broadcast(const Val& x, const Shape& shape, const Dims& axes);
 Val broadcast_scalar(const Val& x, const Shape& shape);
 Val reshape(const Val& x, const Shape& shape);
 Val transpose(const Val& x, const Dims& axes);
 Val reverse(const Val& x, const Dims& axes);
-/// An empty stride is all ones.
+/// An empty `stride` means 1 for every axis.
 Val slice(const Val& x, const Dims& start, const Dims& limit, const Dims& stride);
-/// Half-open [start, limit) of one axis.
+/// Returns elements [start, limit) of one axis.
 Val slice_axis(const Val& x, int64_t axis, int64_t start, int64_t limit);
 Val pad(const Val& x, const Val& value, const Dims& low, const Dims& high, const Dims& interior);
 Val concatenate(std::span<const Val> parts, int64_t axis);
@@ -76,28 +76,29 @@ Val dynamic_update_slice(const Val& x, const Val& update, std::span<const Val> s
 Val gather(const Val& x, const Val& indices, const GatherParams& params);
 Val scatter_add(const Val& x, const Val& indices, const Val& updates, const GatherParams& params);
 
-// Reductions drop the axes; `keep_axes` gives the extents back as 1.
+// Reductions drop the axes.
 Val reduce(OpKind op, const Val& x, const Dims& axes);
 Val reduce_sum(const Val& x, const Dims& axes);
 Val cumsum(const Val& x, int64_t axis, bool reverse);
-/// The first operand is the key; the others are permuted alike.
+/// The first operand is the key; the others are permuted in the same way.
 std::vector<Val> sort(std::span<const Val> operands, int64_t axis, bool descending);
-/// A reduced value with the axes it lost back as extents of 1.
+/// Inserts the reduced `axes` of a value of shape `full` again, with extent 1.
 Val keep_axes(const Val& reduced, const Shape& full, const Dims& axes);
-/// Broadcasts a reduced value back over the axes it lost.
+/// Broadcasts a reduced value back to shape `full`, over the reduced `axes`.
 Val unreduce(const Val& reduced, const Shape& full, const Dims& axes);
 
 Val dot_general(const Val& a, const Val& b, const DotParams& params);
-/// [..., m, k] x [k, n] and batched [B, m, k] x [B, k, n], the result of the operands' dtype.
+/// [..., m, k] x [k, n], or batched [B, m, k] x [B, k, n]; the result has the operands' dtype.
 Val matmul(const Val& a, const Val& b);
 Val name(const Val& x, std::string name);
-/// x itself when it lies there.
+/// Returns x itself if it is in that memory.
 Val device_put(const Val& x, MemoryKind kind);
-/// a + b wherever both lie, the sum made on the device.
+/// Returns a + b, computed on the device and moved to the memory of a. a and b may be in any
+/// memory.
 Val add_anywhere(const Val& a, const Val& b);
-/// As broadcast, of a value anywhere: made on the device and put where the operand lies.
+/// As broadcast(), for x in any memory: computed on the device and moved to the memory of x.
 Val broadcast_anywhere(const Val& x, const Shape& shape, const Dims& axes);
-/// As full, on any memory kind.
+/// As full(), for any memory kind.
 Val full_anywhere(GraphBuilder& b, const ArrayType& type, double value);
 
 }  // namespace stow

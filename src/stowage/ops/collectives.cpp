@@ -160,8 +160,8 @@ Batched batch_collective(const BatchContext& c) {
   const int64_t batch = c.axes[0];
   if (c.node.op == OpKind::kAllGather || c.node.op == OpKind::kReduceScatter ||
       c.node.op == OpKind::kAllToAll)
-    p.axis = beside(p.axis, batch);
-  if (c.node.op == OpKind::kAllToAll) p.concat_axis = beside(p.concat_axis, batch);
+    p.axis = shifted_for_batch(p.axis, batch);
+  if (c.node.op == OpKind::kAllToAll) p.concat_axis = shifted_for_batch(p.concat_axis, batch);
   return rebuilt(c, p, c.operands, batch);
 }
 

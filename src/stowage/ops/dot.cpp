@@ -118,8 +118,8 @@ Batched batch_dot(const BatchContext& c) {
   DotParams p = c.node.as<DotParams>();
   const auto widen = [&](size_t i, Dims& contract, Dims& batch) {
     if (!c.batched(i)) return;
-    contract = beside(contract, c.axes[i]);
-    batch = beside(batch, c.axes[i]);
+    contract = shifted_for_batch(contract, c.axes[i]);
+    batch = shifted_for_batch(batch, c.axes[i]);
   };
   widen(0, p.lhs_contract, p.lhs_batch);
   widen(1, p.rhs_contract, p.rhs_batch);

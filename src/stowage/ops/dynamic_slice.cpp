@@ -73,10 +73,10 @@ Batched batch_dynamic_slice(const BatchContext& c) {
     columns.push_back(reshape(batched_at(c, i, 0), {c.size, 1}));
   Val indices = concatenate(columns, 1);
   GatherParams p{.start_index_map = all_axes(static_cast<int>(sizes.size())), .slice_sizes = sizes};
-  p.offset_axes = beside(p.start_index_map, 0);
+  p.offset_axes = shifted_for_batch(p.start_index_map, 0);
   if (!c.batched(0)) return {{gather(c.operands[0], indices, p)}, {0}};
   p.collapsed_axes = p.batch_axes = p.index_batch_axes = {0};
-  p.start_index_map = beside(p.start_index_map, 0);
+  p.start_index_map = shifted_for_batch(p.start_index_map, 0);
   p.slice_sizes = inserted(sizes, 0, 1);
   return {{gather(batched_at(c, 0, 0), indices, p)}, {0}};
 }

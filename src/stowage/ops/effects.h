@@ -1,5 +1,5 @@
-// Effects: ops that do something beside giving results, and the tokens that keep them in order.
-// Not their recording, which is api/trace.h's.
+// Effects: ops that do more than compute results, and the tokens that keep them in order.
+// Not the recording of effects; api/trace.h has that.
 #pragma once
 
 #include "stowage/base/inside.h"
@@ -8,12 +8,14 @@
 
 namespace stow {
 
-/// The type of the token that an effect reads and gives: no elements, so no byte of any plan.
+/// The type of the token that an effect takes and returns. It has no elements, so it takes no
+/// memory.
 inline ArrayType effect_token_type() {
   return {DType::kBool, Shape{0}};
 }
 
-/// True for an op with an effect. Its token makes it needed, and different from every other node.
+/// True for an op with an effect. Its token keeps it from being dropped as dead or merged with
+/// another node.
 constexpr bool has_effect(OpKind op) {
   return op == OpKind::kDebugPrint;
 }

@@ -142,12 +142,12 @@ WideGather widen_gather(const BatchContext& c, bool operand) {
   const bool indexed = c.batched(1);
   WideGather wide{p, indexed ? batched_at(c, 1, 0) : c.operands[1]};
   GatherParams& w = wide.params;
-  w.offset_axes = beside(p.offset_axes, 0);
-  if (indexed) w.index_batch_axes = beside(p.index_batch_axes, 0);
+  w.offset_axes = shifted_for_batch(p.offset_axes, 0);
+  if (indexed) w.index_batch_axes = shifted_for_batch(p.index_batch_axes, 0);
   if (!operand) return wide;
-  w.batch_axes = beside(p.batch_axes, 0);
-  w.collapsed_axes = beside(p.collapsed_axes, 0);
-  w.start_index_map = beside(p.start_index_map, 0);
+  w.batch_axes = shifted_for_batch(p.batch_axes, 0);
+  w.collapsed_axes = shifted_for_batch(p.collapsed_axes, 0);
+  w.start_index_map = shifted_for_batch(p.start_index_map, 0);
   w.slice_sizes = inserted(p.slice_sizes, 0, indexed ? 1 : c.size);
   if (!indexed) {
     w.offset_axes = inserted(w.offset_axes, 0, 0);

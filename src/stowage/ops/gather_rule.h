@@ -1,4 +1,4 @@
-// Functions that the rules of gather and of the scatters share.
+// Functions that the rules of gather and of the scatter ops share.
 // Not the rules; those are in gather.cpp and scatter.cpp.
 #pragma once
 
@@ -7,33 +7,36 @@
 
 namespace stow::ops {
 
-/// The shape of what gather gives and scatters take: offset axes hold the window without its
-/// collapsed axes, the others the indices without their last axis. Operand 0 is what is indexed,
-/// operand 1 the indices. Throws TraceError where the parameters do not fit.
+/// The shape of a gather's result and of a scatter's updates. Its offset axes are the window axes
+/// that are not collapsed; its other axes are those of the indices without the last. Operand 0 is
+/// the indexed array, operand 1 the indices. Throws TraceError if the parameters do not fit.
 Shape window_shape(const InferContext& c, const GatherParams& p);
 
-/// For each index vector, whether its window lies within: bool of the indices without their last
-/// axis.
+/// For each index vector, true if its window lies within an array of shape `x`. The result is a
+/// bool array with the shape of the indices without their last axis.
 Val windows_within(const Val& indices, const Shape& x, const GatherParams& p);
 
-/// Operand and updates (or result) have the batch at axis 0. Where the indices are the same for all,
-/// it is an axis of the window; else it goes along with an axis of the indices.
+/// The parameters and indices of a gather or scatter over a whole batch. The batch axis is axis 0
+/// of the updates or result, and of operand 0 if that is batched. It is an axis of the window if
+/// the indices are not batched, else an axis of the indices.
 struct WideGather {
   GatherParams params;
   Val indices;
 };
+/// `operand`: true if operand 0 has the batch axis.
 WideGather widen_gather(const BatchContext& c, bool operand);
 
-/// Letters 0… are axes of the operand, `rank`… axes of the indices. An axis that is indexed and of
-/// which a window takes one element has a letter of the operand alone.
+/// Sharding factors of a gather or scatter; `windows` is window_shape(). Letters 0… are axes of the
+/// operand, letters `rank`… axes of the indices. An indexed axis of which a window takes one
+/// element has a letter that only the operand has.
 ShardingFactors shard_gather_like(const InferContext& c, const Shape& windows);
 
-/// The parameters for the part of operand 0 at a position.
+/// The parameters for the part of operand 0 that a position holds.
 GatherParams local_gather_params(const LocalContext& c);
-/// True if an axis of operand 0 that is indexed is cut.
+/// True if an indexed axis of operand 0 is cut.
 bool cuts_indexed_axis(const LocalContext& c);
-/// Starts counted from the first element that a position holds. Those of windows that lie elsewhere
-/// do not lie within the part.
+/// Returns the indices relative to the first element that the position holds. Windows that another
+/// position holds are then out of range.
 Val local_indices(const LocalContext& c, const Val& indices);
 
 }  // namespace stow::ops

@@ -1,12 +1,12 @@
-// KindError: operands in a memory where an op cannot read them.
-// Not for a name that is no memory kind; that is the sharding's error.
+// KindError: the error for an operand in a memory where the op cannot read it.
+// Not the error for an unknown name of a memory kind, which belongs to shardings.
 #pragma once
 
 #include "stowage/base/error.h"
 
 namespace stow {
 
-/// Thrown by type rules. Who knows the arrays behind the operands adds what they are called.
+/// Thrown by type rules. api/trace catches it and adds the names of the arrays.
 class KindError : public TraceError {
  public:
   using TraceError::TraceError;

@@ -1,5 +1,5 @@
-// OpDef: the meaning of an op in one place: types, gradient, batching, sharding factors, cost.
-// Not its kernels; each backend has a table of its own, generated from the same list.
+// OpDef: the meaning of an op in one place: types, gradient, batching, sharding, cost.
+// Not its kernels; each backend has its own.
 #pragma once
 
 #include <functional>
@@ -12,7 +12,7 @@
 
 namespace stow {
 
-/// A field that a definition must fill in: leaving it out does not compile.
+/// A required field of a definition: leaving it out does not compile.
 template <typename F>
 struct Required {
   Required() = delete;
@@ -40,31 +40,31 @@ struct InferContext {
   }
 };
 
-/// The input of a gradient rule: the node's operands and results as values of the graph that the
-/// gradient is being written into, and the cotangents of its results.
+/// The input of a gradient rule: the node's operands and results, as values of the graph that
+/// receives the gradient, and the cotangents of its results.
 struct VjpContext {
   const Node& node;
   std::vector<Val> operands;
   std::vector<Val> results;
-  std::vector<std::optional<Val>> cotangents;  ///< None where it is zero.
-  std::vector<bool> needed;                    ///< By operand: its cotangent is asked for.
+  std::vector<std::optional<Val>> cotangents;  ///< By result; none if it is zero.
+  std::vector<bool> needed;                    ///< By operand: true if its cotangent is needed.
 
-  const Val& ct() const { return *cotangents[0]; }
+  const Val& ct() const { return *cotangents[0]; }  ///< Cotangent of the first result.
 };
-/// One an operand; none where it is zero, not needed or the operand is not differentiable.
+/// The cotangents by operand; none if it is zero, not needed or the operand is not differentiable.
 using Cotangents = std::vector<std::optional<Val>>;
 
 /// The batch axis of a value that is the same for all examples.
 inline constexpr int64_t kUnbatched = -1;
 
 /// The input of a batching rule: the node of one example, and its operands over the batch as values
-/// of the graph being written. The builder stamps new nodes as the node was.
+/// of the new graph. The builder gives new nodes the provenance and flags of the node.
 struct BatchContext {
   const Node& node;
   GraphBuilder& builder;
   int64_t size;  ///< Number of examples in the batch, at least 1.
   std::vector<Val> operands;
-  std::vector<int64_t> axes;  ///< The batch axis of each operand or kUnbatched; not all are that.
+  std::vector<int64_t> axes;  ///< By operand, its batch axis or kUnbatched; at least one has one.
 
   bool batched(size_t i) const { return axes[i] != kUnbatched; }
   /// The batch axis of the first operand that has one.
@@ -75,14 +75,14 @@ struct BatchContext {
   }
 };
 struct Batched {
-  std::vector<Val> values;    ///< One a result of the node.
-  std::vector<int64_t> axes;  ///< The batch axis of each, or kUnbatched.
+  std::vector<Val> values;    ///< By result of the node.
+  std::vector<int64_t> axes;  ///< By result, its batch axis or kUnbatched.
 };
 
-/// Einsum-like sharding rule: a letter an axis; axes of one letter shard together, a letter in no
-/// result is reduced over by its kind, kUnshardable keeps an axis whole. A letter is cut only into a number of
-/// parts that divides the extent of every axis that has it (reshape and grouped heads let axes of
-/// different extents share one).
+/// Einsum-like sharding rule: each axis has a letter. Axes with one letter shard together; a letter
+/// that no result has is reduced over by its kind; kUnshardable keeps an axis whole. Axes of
+/// different extents may share a letter (reshape, grouped heads). The number of parts of a letter
+/// must divide the extent of every axis that has it.
 struct ShardingFactors {
   static constexpr int kUnshardable = -1;
   std::vector<std::vector<int>> operands, results;
@@ -94,33 +94,34 @@ struct ShardingFactors {
   }
 };
 
-/// The input of a localisation rule: a node of the whole program whose letters were given mesh
-/// axes, and its operands at one position as values of the local graph being written.
+/// The input of a localisation rule: a node of the whole program, the shardings that follow from
+/// the mesh axes of its letters, and its operands at one position as values of the new local graph.
 struct LocalContext {
   const Node& node;
   GraphBuilder& builder;
   const MeshShape& mesh;
-  std::span<const ArrayType> operand_types, result_types;  ///< Whole.
-  /// How operands lie, and how results must. A result is partial over the axes of letters that it
-  /// does not have, no result has, and the operands have.
+  std::span<const ArrayType> operand_types, result_types;  ///< Types of the whole arrays.
+  /// The shardings that operands have and results must get. Results are partial over the mesh axes
+  /// of letters that only operands have.
   std::span<const AxisSharding> operand_shardings, result_shardings;
   std::vector<Val> operands;
-  /// The index of the position in its group over mesh axes, i32[].
+  /// Returns the index of the position in its group over mesh axes, i32[].
   std::function<Val(const MeshAxes&)> index;
 
   const std::vector<MeshAxes>& operand_axes(size_t i) const { return operand_shardings[i].axes; }
   const std::vector<MeshAxes>& result_axes(size_t i = 0) const {
     return result_shardings[i].axes;
   }
+  /// The shape of the part of result i.
   Shape local_result(size_t i = 0) const {
     return local_type(result_types[i], result_shardings[i], mesh).shape;
   }
 };
 
-/// Work of one evaluation.
+/// Work of one evaluation of an op.
 struct Cost {
   double flops = 0;  ///< A multiply-add is two.
-  double bytes = 0;  ///< Read and written, each operand and result once.
+  double bytes = 0;  ///< Bytes read and written, each operand and result once.
 };
 
 struct OpDef {
@@ -128,21 +129,23 @@ struct OpDef {
   /// Result types. Throws TraceError naming the op and the types.
   Required<std::vector<ArrayType> (*)(const InferContext&)> infer;
   Required<Cotangents (*)(const VjpContext&)> vjp;
-  /// The op over a batch: example i of the results is the op of example i of the operands.
+  /// Builds the op over a batch: example i of the results is the op of example i of the operands.
   Required<Batched (*)(const BatchContext&)> batch;
   Required<ShardingFactors (*)(const InferContext&, std::span<const ArrayType> results)> shard;
-  /// The op at one position: its results' parts from its operands' parts, for any mesh axes that the
-  /// letters of `shard` allow. Structure ops and borders of shard_map are the partitioner's.
+  /// Builds the op at one position: parts of the results from parts of the operands, for any mesh
+  /// axes that the letters of `shard` allow. Never called for structure ops and the borders of
+  /// shard_map, which the partitioner rewrites itself.
   Required<std::vector<Val> (*)(const LocalContext&)> local;
   Required<Cost (*)(const InferContext&, std::span<const ArrayType> results)> cost;
 };
 
 const OpDef& op_def(OpKind op);
 
-/// Result types of an op over these operands. Throws TraceError; any parameters may be given.
+/// Returns the result types of an op. Throws TraceError if operands, parameters or graphs do not
+/// fit.
 std::vector<ArrayType> infer_types(const InferContext& context);
 
-/// The work of all nodes of a graph, loops multiplied out.
+/// The work of all nodes of a graph, with loops multiplied out.
 Cost graph_cost(const Graph& graph);
 
 }  // namespace stow

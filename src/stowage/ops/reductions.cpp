@@ -132,7 +132,7 @@ std::vector<ArrayType> infer_arg_reduce(const InferContext& c) {
 Batched batch_arg_reduce(const BatchContext& c) {
   ArgReduceParams p = c.node.as<ArgReduceParams>();
   const int64_t batch = c.axes[0];
-  p.axis = beside(p.axis, batch);
+  p.axis = shifted_for_batch(p.axis, batch);
   return rebuilt(c, p, c.operands, batch - (p.axis < batch ? 1 : 0));
 }
 

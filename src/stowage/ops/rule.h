@@ -1,5 +1,5 @@
 // Shared code of the op definitions: checks of operands, parameters and axes, and common rules.
-// Not part of the contract; only the sources of ops/ include it.
+// Not an interface for other folders; only the sources of ops/ include it.
 #pragma once
 
 #include "stowage/base/inside.h"
@@ -8,17 +8,19 @@
 
 namespace stow::ops {
 
-// ---- Checks. Each throws TraceError through the context. ----
+// ---- Checks. Each throws TraceError through the context if its condition does not hold. ----
 
-/// The extents are not negative and the array is below 2^62 bytes; zero extents count as one, so
-/// that no product overflows. `what` begins the message: "result", "operand 1".
+/// The extents are not negative and the array has fewer than 2^62 bytes, zero extents counting as
+/// one. `what` begins the message: "result", "operand 1".
 void check_size(const InferContext& c, const ArrayType& type, std::string_view what);
 void check_count(const InferContext& c, size_t n_operands);
 void check_no_graphs(const InferContext& c);
-/// Every operand has a possible size and lies on the device.
+/// Every operand passes check_size() and is on the device.
 void check_operands(const InferContext& c);
+/// Throws the error for parameters that do not fit the op.
 [[noreturn]] void wrong_params(const InferContext& c);
 
+/// Returns the parameters, which must be a P.
 template <typename P>
 const P& params_of(const InferContext& c) {
   const P* p = std::get_if<P>(&c.params);
@@ -26,8 +28,8 @@ const P& params_of(const InferContext& c) {
   return *p;
 }
 
-/// The parameters of an op without nested graphs whose operands lie on the device. The second form
-/// leaves the number of operands to the rule.
+/// Checks an op without nested graphs whose operands, of any number, are on the device. Returns its
+/// parameters.
 template <typename P>
 const P& expect_any_count(const InferContext& c) {
   check_no_graphs(c);
@@ -35,7 +37,8 @@ const P& expect_any_count(const InferContext& c) {
   check_operands(c);
   return p;
 }
-/// The same for an op that moves no byte: its one operand may lie anywhere.
+/// Checks an op without nested graphs that moves no byte: its one operand may be in any memory.
+/// Returns its parameters.
 template <typename P>
 const P& expect_view(const InferContext& c) {
   check_no_graphs(c);
@@ -44,6 +47,7 @@ const P& expect_view(const InferContext& c) {
   check_size(c, c.operand(0), "operand 0");
   return p;
 }
+/// As expect_any_count(), for an op of `n_operands` operands.
 template <typename P>
 const P& expect(const InferContext& c, size_t n_operands) {
   check_count(c, n_operands);
@@ -52,28 +56,29 @@ const P& expect(const InferContext& c, size_t n_operands) {
 
 /// `axis` names an axis of `type`.
 void check_axis(const InferContext& c, int64_t axis, const ArrayType& type);
-/// All in [0, rank) and none twice; `what` is their name in messages.
+/// All `axes` are in [0, rank) and none occurs twice; `what` names them in messages.
 void check_axes(const InferContext& c, const Dims& axes, int rank, std::string_view what);
 /// As check_axes, and increasing.
 void check_sorted_axes(const InferContext& c, const Dims& axes, int rank, std::string_view what);
-/// A list has one entry an axis of `type`.
+/// `list` has one entry for each axis of `type`.
 void check_per_axis(const InferContext& c, const Dims& list, const ArrayType& type,
                     std::string_view what);
 
-/// The dtypes an op takes.
+/// A set of dtypes that an op takes.
 enum class Kinds : uint8_t { kAny, kNumeric, kSigned, kFloat, kInteger, kBits };
 void check_kinds(const InferContext& c, size_t operand, Kinds kinds);
-/// Operands `first`… are alike in dtype (and shape).
+/// Operands from `first` on have one dtype.
 void check_same_dtypes(const InferContext& c, size_t first = 0);
+/// Operands from `first` on have one shape.
 void check_same_shapes(const InferContext& c, size_t first = 0);
 
 // ---- Results ----
 
-/// A checked result on the device. Weak where all operands are.
+/// Returns the type of a result on the device, which passes check_size(). Weak if all operands are.
 ArrayType derived(const InferContext& c, DType dtype, Shape shape);
-/// The same where the first operand lies.
+/// As derived(), in the memory of the first operand.
 ArrayType derived_in_place(const InferContext& c, DType dtype, Shape shape);
-/// The same, never weak.
+/// As derived(), but never weak.
 ArrayType strong(const InferContext& c, DType dtype, Shape shape);
 
 inline bool contains(const Dims& list, int64_t x) {
@@ -88,10 +93,10 @@ Dims all_axes(int rank);
 
 // ---- Gradients ----
 
-/// The rule of what is not differentiable, or constant almost everywhere.
+/// The rule of an op that is not differentiable, or constant almost everywhere.
 Cotangents no_cotangents(const VjpContext& x);
 
-/// Calls one function an operand, in order, for those that are needed.
+/// Calls f[i]() for each operand i whose cotangent is needed, in order.
 template <typename... F>
 Cotangents cotangents(const VjpContext& x, F... f) {
   Cotangents result(x.operands.size());
@@ -102,58 +107,59 @@ Cotangents cotangents(const VjpContext& x, F... f) {
 
 // ---- Batching ----
 
-/// Returns the place of an axis of one example once the batch stands at axis `batch`.
-inline int64_t beside(int64_t axis, int64_t batch) {
+/// Returns the number of axis `axis` of one example after the batch axis is inserted at `batch`.
+inline int64_t shifted_for_batch(int64_t axis, int64_t batch) {
   return axis + (axis >= batch ? 1 : 0);
 }
-Dims beside(Dims axes, int64_t batch);
-/// `list` with `value` put before entry `at`.
+/// shifted_for_batch() of each axis.
+Dims shifted_for_batch(Dims axes, int64_t batch);
+/// Returns `list` with `value` inserted before entry `at`.
 Dims inserted(Dims list, int64_t at, int64_t value);
 Val move_axis(const Val& x, int64_t from, int64_t to);
-/// Operand i with the batch at `axis`; broadcast where it has none.
+/// Returns operand i with its batch axis moved to `axis`; broadcast if it has none.
 Val batched_at(const BatchContext& c, size_t i, int64_t axis);
-/// All operands so.
+/// Returns batched_at() of every operand.
 std::vector<Val> all_batched_at(const BatchContext& c, int64_t axis);
-/// Appends the node with other parameters and operands; all results have the batch at `axis`.
+/// Appends the node's op with these parameters and operands; all results have the batch at `axis`.
 Batched rebuilt(const BatchContext& c, Params params, std::span<const Val> operands, int64_t axis);
 
-/// Leaves: never over a batch.
+/// For nodes without operands, which are never batched: an error.
 [[noreturn]] Batched batch_leaf(const BatchContext& c);
-/// Operands and results alike, each element by itself.
+/// For elementwise ops.
 Batched batch_elementwise(const BatchContext& c);
-/// Result i is operand i.
+/// For identity ops: result i is operand i.
 Batched batch_marks(const BatchContext& c);
-/// AxisParams, all operands having that axis.
+/// For ops with AxisParams whose operands all have that axis.
 Batched batch_along_axis(const BatchContext& c);
-/// AxesParams, the axes vanishing: reductions.
+/// For reductions: ops with AxesParams that drop those axes.
 Batched batch_reduce(const BatchContext& c);
-/// Any op: a scan over the examples. The rule where an op takes no further axis.
+/// For any op: a scan over the examples. Used by ops that cannot take another axis.
 Batched batch_by_loop(const BatchContext& c);
 
 // ---- Sharding ----
 
 /// `n` letters, counting from `first`.
 std::vector<int> letters(int n, int first = 0);
-/// All operands and results are alike: letter i for axis i.
+/// For operands and results of one shape: letter i for axis i.
 ShardingFactors shard_elementwise(const InferContext& c, std::span<const ArrayType> results);
-/// As elementwise, with one axis whole (AxisParams).
+/// As shard_elementwise(), but the axis of AxisParams stays whole.
 ShardingFactors shard_but_axis(const InferContext& c, std::span<const ArrayType> results);
-/// Every axis whole.
+/// Every axis stays whole.
 ShardingFactors shard_whole(const InferContext& c, std::span<const ArrayType> results);
 
 // ---- Localisation ----
 
-/// The same op with the same parameters.
+/// Builds the same op with the same parameters.
 std::vector<Val> local_same(const LocalContext& c);
-/// The same op with other parameters, and with other operands.
+/// Builds the same op with these parameters, and with these operands.
 std::vector<Val> local_with(const LocalContext& c, Params params);
 std::vector<Val> local_with(const LocalContext& c, Params params, std::span<const Val> operands);
-/// ShapeParams: the shape of the local result.
+/// For ShapeParams: builds the op with the shape of the local result.
 std::vector<Val> local_shaped(const LocalContext& c);
-/// For ops that the partitioner takes apart itself: never called.
+/// For ops that the partitioner rewrites itself; never called.
 [[noreturn]] std::vector<Val> local_by_partitioner(const LocalContext& c);
-/// The number of the first element that a position holds of an axis of extent `extent` that `axes`
-/// cut, as a scalar. Zero where nothing does.
+/// Returns, as a scalar, the index of the first element that a position holds of an axis of extent
+/// `extent` that mesh axes `axes` cut; zero without mesh axes.
 Val local_start(const LocalContext& c, const MeshAxes& axes, int64_t extent,
                 DType dtype = DType::kI32);
 
@@ -163,14 +169,14 @@ Val local_start(const LocalContext& c, const MeshAxes& axes, int64_t extent,
 double traffic(const InferContext& c, std::span<const ArrayType> results);
 /// One operation an element of the first result.
 Cost cost_elementwise(const InferContext& c, std::span<const ArrayType> results);
-/// Reads and writes, without arithmetic.
+/// For ops that read and write without arithmetic.
 Cost cost_move(const InferContext& c, std::span<const ArrayType> results);
-/// Views and marks.
+/// For views and identity ops: no cost.
 Cost cost_free(const InferContext& c, std::span<const ArrayType> results);
 
 // ---- Elementwise families ----
 
-/// N operands alike, of the kinds given; the result is like them.
+/// For N operands of one type, whose dtype is in K; the result has that type.
 template <size_t N, Kinds K>
 std::vector<ArrayType> infer_elementwise(const InferContext& c) {
   expect<NoParams>(c, N);

@@ -38,7 +38,7 @@ Batched batch_broadcast(const BatchContext& c) {
   const auto& p = c.node.as<BroadcastParams>();
   const int64_t from = c.axes[0], to = from == 0 ? 0 : p.axes[static_cast<size_t>(from - 1)] + 1;
   const BroadcastParams wide{Shape(inserted(p.shape.dims(), to, c.size)),
-                             inserted(beside(p.axes, to), from, to)};
+                             inserted(shifted_for_batch(p.axes, to), from, to)};
   return rebuilt(c, wide, c.operands, to);
 }
 
@@ -114,7 +114,7 @@ Cotangents vjp_transpose(const VjpContext& c) {
 }
 
 Batched batch_transpose(const BatchContext& c) {
-  const Dims axes = beside(c.node.as<AxesParams>().axes, c.axes[0]);
+  const Dims axes = shifted_for_batch(c.node.as<AxesParams>().axes, c.axes[0]);
   return rebuilt(c, AxesParams{inserted(axes, 0, c.axes[0])}, c.operands, 0);
 }
 
@@ -202,7 +202,7 @@ Cotangents vjp_reverse(const VjpContext& c) {
 
 Batched batch_reverse(const BatchContext& c) {
   const Dims& axes = c.node.as<AxesParams>().axes;
-  return rebuilt(c, AxesParams{beside(axes, c.axes[0])}, c.operands, c.axes[0]);
+  return rebuilt(c, AxesParams{shifted_for_batch(axes, c.axes[0])}, c.operands, c.axes[0]);
 }
 
 ShardingFactors shard_reverse(const InferContext& c, std::span<const ArrayType> results) {

@@ -142,7 +142,7 @@ Batched batch_scan(const BatchContext& c) {
   for (size_t i = first_x; i < in.size(); ++i) {
     if (!c.batched(i)) continue;
     int64_t& scanned = p.in_axes[i - first_x];
-    scanned = beside(scanned, in[i]);
+    scanned = shifted_for_batch(scanned, in[i]);
     in[i] -= in[i] > scanned ? 1 : 0;
   }
   std::vector<int64_t> out(n_carries + p.out_axes.size(), kAnyAxis);

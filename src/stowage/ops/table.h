@@ -1,5 +1,5 @@
-// The definitions of all ops by name, generated from the one list.
-// Not how to look one up; that is op_def() of op_def.h.
+// Declares the definitions of all ops by name, generated from ir/op_list.h.
+// Not the lookup; op_def() of op_def.h does that.
 #pragma once
 
 #include "stowage/ops/op_def.h"

@@ -13,19 +13,21 @@ namespace stow {
 
 class Val;
 
-/// Appends nodes to a graph with inferred types; carries what new nodes are stamped with.
+/// Appends nodes with inferred types to a graph, and holds the attributes that new nodes get.
 class GraphBuilder {
  public:
   explicit GraphBuilder(Graph& graph) : graph_(&graph) {}
 
   Graph& graph() { return *graph_; }
-  /// Appends a node and infers its types. Throws TraceError; the message ends with provenance.
+  /// Appends a node and returns its results. Throws TraceError with the provenance if inference
+  /// fails.
   std::vector<Val> add(OpKind op, Params params, std::span<const Val> operands,
                        std::vector<GraphPtr> graphs = {});
+  /// As add(), returning the first result.
   Val add1(OpKind op, Params params, std::initializer_list<Val> operands);
 
   ProvenancePtr provenance;
-  Pass pass = Pass::kTraced;  ///< The pass recorded in new nodes; kTraced: that of `provenance`.
+  Pass pass = Pass::kTraced;  ///< The pass of new nodes; kTraced: the pass of `provenance`.
   RegionId region;
   bool backward = false;
 

@@ -1,5 +1,5 @@
 // The check that a graph is well-formed and well-typed, run after every pass.
-// Not a check of what a program means; bits are the interpreter's matter.
+// Not a check of results; tests compare bits.
 #pragma once
 
 #include "stowage/base/inside.h"
@@ -7,8 +7,7 @@
 
 namespace stow {
 
-/// Error that verify() throws for a wrong node: it names the innermost one and the graph that owns
-/// it.
+/// The error of verify() for a wrong node; it holds the innermost wrong node and its graph.
 class VerifyError : public TraceError {
  public:
   VerifyError(const std::string& message, const Graph* graph, NodeId node)
@@ -17,10 +16,10 @@ class VerifyError : public TraceError {
   NodeId node;
 };
 
-/// Derives every type again with the op's own rule. Also: operands are defined before their use,
-/// nodes own the values they say, parameters and nested graphs are those the op takes, outputs and
-/// regions exist, a region's parent comes before it, nested graphs hold all this, and are not
-/// nested more than 64 deep.
+/// Checks that each type is the one that the op's rule derives; operands are defined before their
+/// use; values and nodes refer to each other; parameters and nested graphs fit the op; outputs and
+/// regions exist; a region's parent comes before it; all this holds for nested graphs, which
+/// are nested at most 64 deep.
 /// Errors: TraceError "[op] …" and, on a second line, the node (a VerifyError). Never aborts.
 void verify(const Graph& graph);
 

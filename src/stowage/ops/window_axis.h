@@ -1,4 +1,4 @@
-// One axis of a sliding window over padded and dilated elements, as XLA counts it.
+// One axis of a sliding window over padded and dilated elements, with XLA's conventions.
 // Not an op; shared by the rules of windowed reductions and convolutions.
 #pragma once
 
@@ -14,12 +14,12 @@ struct WindowAxis {
   }
 };
 
-/// How many windows there are over `extent` elements. Throws TraceError naming `axis` where a
-/// number is out of its range.
+/// Number of windows over `extent` elements. Throws TraceError naming `axis` if a field of `w` is
+/// out of range.
 int64_t n_windows(const InferContext& c, int64_t extent, const WindowAxis& w, size_t axis);
 
-/// The axis that undoes w: over the `n_out` windows, stretched by the stride, with the window
-/// turned around, it gives `extent` results, each the sum of what its element went into.
+/// The window axis of the transposed operation: applied to the `n_out` window results with the
+/// window reversed, it gives `extent` sums, each over the windows that its element was part of.
 WindowAxis transposed(const WindowAxis& w, int64_t extent, int64_t n_out);
 
 }  // namespace stow::ops

@@ -1,4 +1,4 @@
-// Shared by transformations: moments, counts, bias correction.
+// Helpers of transformations: moments, counts, bias correction.
 // Not public.
 #pragma once
 
@@ -13,24 +13,26 @@ namespace stow::optim {
 /// A transformation without state.
 GradientTransformation stateless(std::string name,
                                  std::function<void(Leaves& updates, const Leaves& params)> update);
-/// The same leaf by leaf: f(update, parameter).
+/// A transformation without state that replaces each update by f(update, parameter).
 GradientTransformation leafwise(std::string name,
                                 std::function<Array(const Array& update, const Array& param)> f);
 
-/// An array like a parameter, filled with `value`; abstract where the parameter is.
+/// Returns an array of the parameter's shape, filled with `value`; abstract if the parameter is.
+/// `dtype`: the parameter's if none.
 Array moment_like(const Array& param, std::optional<DType> dtype = {}, double value = 0);
-/// The same of another shape.
+/// moment_like with another shape and the parameter's dtype.
 Array moment_of(const Array& param, const Shape& shape, double value = 0);
-/// An i32 scalar of 0.
+/// Returns the i32 scalar 0.
 Array zero_count();
-/// count + 1, and the largest i32 at last.
+/// Returns count + 1; the largest i32 stays.
 Array increment(const Array& count);
 
-/// decay * moment + (1 - decay) * value.
+/// Returns decay * moment + (1 - decay) * value.
 Array update_moment(const Array& value, const Array& moment, double decay);
-/// moment / (1 - decay^count), the divisor in f32, or in f64 for a moment of f64.
+/// Returns moment / (1 - decay^count). The divisor is f32, or f64 if the moment is f64.
 Array bias_correction(const Array& moment, double decay, const Array& count);
-/// The moment as the next step will find it, before it has seen that step's gradient.
+/// Returns Nesterov's bias-corrected moment: decay * bias_correction(moment, count + 1)
+/// + (1 - decay) * bias_correction(update, count).
 /// Source: Dozat 2016, algorithm 2.
 Array look_ahead(const Array& moment, const Array& update, double decay, const Array& count);
 

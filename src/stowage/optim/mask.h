@@ -1,5 +1,5 @@
-// Mask: which leaves of a tree of parameters are meant, by path.
-// Not a tree of booleans; the same mask serves any tree.
+// Mask: selects leaves of a tree of parameters by path.
+// Not a tree of booleans; the same mask applies to any tree.
 #pragma once
 
 #include <concepts>
@@ -20,15 +20,16 @@ struct Leaf {
 };
 using Leaves = std::vector<Leaf>;  ///< In the order of the tree.
 
-/// Leaves by their path: from patterns ("embed", "layers/*/norm?"), or a function of the path, or of
-/// the path and the leaf. In a pattern `*` stands for any characters but a slash, `?` for one of
-/// them, `**` for any at all; a pattern that fits a folder means all that is in it.
+/// A selection of leaves by patterns ("embed", "layers/*/norm?"), by a function of the path, or by
+/// a function of the path and the leaf. In a pattern `*` matches any characters except a slash, `?`
+/// one such character, and `**` any characters. A pattern that matches a prefix of a path which
+/// ends before a slash selects all leaves below that prefix.
 class Mask {
  public:
   /// True if the leaf is selected.
   using Function = std::function<bool(const std::string& path, const Array& leaf)>;
 
-  /// Every leaf.
+  /// Selects every leaf.
   Mask() = default;
   Mask(std::initializer_list<const char*> patterns)
       : Mask(std::vector<std::string>(patterns.begin(), patterns.end())) {}
@@ -39,16 +40,17 @@ class Mask {
   template <std::predicate<const std::string&, const Array&> F>
   Mask(F f) : function_(std::move(f)) {}  // NOLINT: converts by design
 
-  /// The other leaves.
+  /// Selects the leaves that this mask does not select.
   Mask operator!() const;
-  /// The leaves that both mean.
+  /// Selects the leaves that both masks select.
   Mask operator&&(const Mask& other) const;
 
-  /// True if anything was given; without, every leaf is selected.
+  /// False for a default mask, which selects every leaf.
   bool given() const { return function_ != nullptr || !patterns_.empty() || !both_.empty(); }
   bool operator()(const Leaf& leaf) const;  ///< True if it is selected.
-  /// Errors: TraceError naming a pattern that fits no leaf, with the nearest path. `what` names the
-  /// one who asks: "[adamw] the mask".
+  /// Checks that each pattern matches a leaf. `what`: the mask's name in errors: "[adamw] the
+  /// mask".
+  /// Errors: TraceError that names a pattern without a leaf, and the nearest path.
   void check(const Leaves& leaves, std::string_view what) const;
 
  private:
@@ -58,7 +60,7 @@ class Mask {
   bool inverted_ = false;
 };
 
-/// True if the pattern fits a path or a folder that it lies in.
+/// True if the pattern matches the path, or a prefix of it that ends before a slash.
 bool path_matches(std::string_view pattern, std::string_view path);
 
 }  // namespace stow::optim

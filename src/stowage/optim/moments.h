@@ -1,5 +1,5 @@
-// Moment: how one moment of a leaf is kept between steps, whole, in bf16 or in 8 bits.
-// Not public; users choose among Moments in transforms.h. Not the rules that move moments.
+// Moment: storage of an optimizer's moment between steps, in full, in bf16 or in 8 bits.
+// Not public; users choose one of Moments (transforms.h). Not the update rules of moments.
 #pragma once
 
 #include <string>
@@ -9,33 +9,35 @@
 
 namespace stow::optim {
 
-/// One moment of each leaf of an optimizer, in its state under "name/<path>". In 8 bits that is u8 of
-/// the leaf's shape, and "name_scale/<path>" is f32 of that shape without its last axis.
+/// One moment of each leaf, stored in the optimizer's state under "name/<path>". With 8 bits that
+/// is u8 of the leaf's shape, and "name_scale/<path>" is f32 of that shape without its last axis.
 class Moment {
  public:
   enum class Range : uint8_t {
     kSigned,   ///< A mean of gradients.
     kPositive  ///< A mean of squares.
   };
-  /// The parts of one leaf's state: the values and, in 8 bits, the scales.
+  /// The arrays of one leaf's moment: the values and, with 8 bits, the scales.
   using Parts = std::vector<Array>;
 
-  /// `dtype` is the one in which Moments::kFull keeps it, the parameter's if none.
-  /// Errors: TraceError where a dtype is given and another format.
+  /// `dtype`: the dtype of a moment with Moments::kFull; the parameter's if none.
+  /// Errors: TraceError if a dtype is given with another format.
   Moment(std::string name, Range range, Moments format, std::optional<DType> dtype = {});
 
-  /// True if reads give f32 whatever the leaf's dtype, and writes take random bits.
+  /// True if read() returns f32 for leaves of any dtype, and write() uses random bits.
   bool is_compact() const { return format_ != Moments::kFull; }
-  /// A moment of zeros for a parameter, added to the state.
+  /// Adds a moment of zeros for a parameter to the state.
   void init(OptState& state, const Leaf& param) const;
+  /// The parts of a leaf's moment in the state; set_parts() replaces them.
   Parts parts(const OptState& state, const std::string& path) const;
   void set_parts(OptState& state, const std::string& path, const Parts& parts) const;
 
-  /// The moment that the parts hold.
+  /// Returns the moment that the parts hold.
   /// Shapes: those of the leaf, or of a part of it with the whole last axis.
   Array read(const Parts& parts) const;
-  /// Parts like `old` that hold `moment`. `bits` are u32 of its shape, and are not used where the
-  /// leaf is kept whole; of each, a signed moment uses the lower half, a positive one the upper.
+  /// Returns `moment` as parts of the types of `old`. `bits`: random u32 of its shape; a signed
+  /// moment uses the lower half of each, a positive one the upper half; unused if the leaf is
+  /// stored in full.
   Parts write(const Array& moment, const Parts& old, const Array& bits) const;
 
  private:
@@ -45,17 +47,18 @@ class Moment {
   std::optional<DType> dtype_;
 };
 
-/// A scalar u32 that differs from step to step and from leaf to leaf.
+/// Returns a scalar u32 that differs from step to step and from leaf to leaf.
 Array rounding_salt(const Array& count, const std::string& path);
-/// Random bits by which a moment is rounded: a hash of the salt and of the moment's own f32 bits. So
-/// they need no array and no place in the leaf: an element's bits are the same however the leaf is
-/// cut, and on every machine. Equal values of one leaf are rounded alike in a step, and differently
-/// in the next.
-/// Shapes: `moment` f32 of any shape; u32 of the same.
+/// Returns random bits for the rounding of a moment: a hash of the salt and the moment's f32 bits.
+/// The hash needs no random array and no index of the element, so an element's bits do not depend
+/// on how the leaf is cut or on the machine. Equal values of a leaf are rounded alike in one step,
+/// and differently in the next.
+/// Shapes: `moment` f32 of any shape; returns u32 of that shape.
 Array rounding_bits(const Array& salt, const Array& moment);
 
-/// Rounds f32 to bf16, up or down with probabilities that make the mean exact; `bits` u32 of the
-/// same shape, of which the lower 16 count. What is not finite is rounded as ever.
+/// Rounds f32 to bf16 stochastically: up or down with probabilities that make the mean exact.
+/// `bits`: u32 of the same shape, of which the lower 16 bits count. Values that are not finite are
+/// rounded to nearest.
 Array round_to_bf16(const Array& x, const Array& bits);
 
 }  // namespace stow::optim

@@ -10,18 +10,18 @@
 
 namespace stow::optim {
 
-// Sources are those of the transformations that they chain. Updates have the sign to be added.
+// Sources are those of the chained transformations. Updates are added to the parameters.
 
 struct SgdOptions {
   std::optional<double> momentum = {};
   bool nesterov = false;
   std::optional<DType> accumulator_dtype = {};
-  Moments moments = Moments::kFull;  ///< Form of the momentum.
+  Moments moments = Moments::kFull;  ///< Storage of the momentum.
 };
-/// trace if there is a momentum, scale_by_learning_rate.
+/// Chain: trace if there is a momentum, scale_by_learning_rate.
 GradientTransformation sgd(ScalarOrSchedule learning_rate, const SgdOptions& options = {});
 
-/// scale_by_adam, scale_by_learning_rate.
+/// Chain: scale_by_adam, scale_by_learning_rate.
 GradientTransformation adam(ScalarOrSchedule learning_rate,
                             const ScaleByAdamOptions& options = {});
 
@@ -29,22 +29,22 @@ struct AdamWOptions {
   double b1 = 0.9, b2 = 0.999, eps = 1e-8, eps_root = 0;
   std::optional<DType> mu_dtype = {};
   ScalarOrSchedule weight_decay = 1e-4;
-  Mask mask = {};  ///< The leaves that decay.
+  Mask mask = {};  ///< The leaves with weight decay.
   bool nesterov = false;
   Moments moments = Moments::kFull;
 };
-/// scale_by_adam, add_decayed_weights, scale_by_learning_rate.
-/// Source: Loshchilov and Hutter 2019, algorithm 2, the decay multiplied by the learning rate.
+/// Chain: scale_by_adam, add_decayed_weights, scale_by_learning_rate.
+/// Source: Loshchilov and Hutter 2019, algorithm 2, with the decay multiplied by the learning rate.
 GradientTransformation adamw(ScalarOrSchedule learning_rate, const AdamWOptions& options = {});
 
 struct LionOptions {
   double b1 = 0.9, b2 = 0.99;
   std::optional<DType> mu_dtype = {};
   ScalarOrSchedule weight_decay = 1e-3;
-  Mask mask = {};  ///< The leaves that decay.
+  Mask mask = {};  ///< The leaves with weight decay.
   Moments moments = Moments::kFull;
 };
-/// scale_by_lion, add_decayed_weights, scale_by_learning_rate.
+/// Chain: scale_by_lion, add_decayed_weights, scale_by_learning_rate.
 GradientTransformation lion(ScalarOrSchedule learning_rate, const LionOptions& options = {});
 
 struct RmspropOptions {
@@ -55,7 +55,7 @@ struct RmspropOptions {
   bool nesterov = false;
   bool bias_correction = false;
 };
-/// scale_by_rms (scale_by_stddev where centered), scale_by_learning_rate, trace if there is a
+/// Chain: scale_by_rms, or scale_by_stddev if centered; scale_by_learning_rate; trace if there is a
 /// momentum.
 GradientTransformation rmsprop(ScalarOrSchedule learning_rate, const RmspropOptions& options = {});
 
@@ -67,13 +67,14 @@ struct AdafactorOptions {
   std::optional<double> clipping_threshold = 1.0;
   std::optional<double> momentum = {};
   DType dtype_momentum = DType::kF32;
-  std::optional<ScalarOrSchedule> weight_decay_rate = {};  ///< Not multiplied by the rate.
+  std::optional<ScalarOrSchedule> weight_decay_rate = {};  ///< Not multiplied by the learning rate.
   double eps = 1e-30;
   bool factored = true;
   Mask weight_decay_mask = {};
 };
-/// scale_by_factored_rms, clip_by_block_rms, the learning rate if there is one,
-/// scale_by_param_block_rms, ema, add_decayed_weights, scale(-1).
+/// Chain: scale_by_factored_rms, clip_by_block_rms, multiplication by the learning rate,
+/// scale_by_param_block_rms, ema, add_decayed_weights, scale(-1); without those whose option is
+/// off.
 /// Source: Shazeer and Stern 2018.
 GradientTransformation adafactor(std::optional<ScalarOrSchedule> learning_rate = {},
                                  const AdafactorOptions& options = {});
@@ -89,15 +90,15 @@ struct MuonOptions {
   bool adaptive = false;
   double adam_b1 = 0.9, adam_b2 = 0.999, adam_eps_root = 0;
   ScalarOrSchedule adam_weight_decay = 0.0;
-  std::optional<ScalarOrSchedule> adam_learning_rate = {};  ///< None: the same.
-  /// The leaves that Muon takes, stacks of matrices on their last two axes included; AdamW takes the
-  /// others. None: those of rank 2.
+  std::optional<ScalarOrSchedule> adam_learning_rate = {};  ///< None: that of Muon.
+  /// The leaves that Muon updates: matrices, or stacks of matrices on their last two axes. AdamW
+  /// updates the rest. Not given: the leaves of rank 2.
   Mask matrices = {};
   std::optional<double> consistent_rms = {};
-  Moments moments = Moments::kFull;  ///< Form of the moments, of AdamW's too.
+  Moments moments = Moments::kFull;  ///< Storage of the moments of Muon and AdamW.
 };
-/// scale_by_muon, scale_by_shape, add_decayed_weights and scale_by_learning_rate for matrices, adamw
-/// for the rest.
+/// For matrices the chain scale_by_muon, scale_by_shape, add_decayed_weights,
+/// scale_by_learning_rate; for the other leaves adamw.
 /// Source: optax.contrib.muon; `matrices` is its muon_weight_dimension_numbers with reduction axis
 ///         -2 and output axis -1.
 GradientTransformation muon(ScalarOrSchedule learning_rate, const MuonOptions& options = {});

@@ -127,7 +127,7 @@ GradientTransformation chain(std::vector<GradientTransformation> transformations
   return all;
 }
 
-void Nested::update(Leaves& updates, OptState& state, const Leaves& params) const {
+void NestedTransformation::update(Leaves& updates, OptState& state, const Leaves& params) const {
   const std::vector<Array> results = inner_.update_leaves(updates, state, params, {});
   for (size_t i = 0; i < updates.size(); ++i) updates[i].value = results[i];
 }

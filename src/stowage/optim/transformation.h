@@ -1,4 +1,4 @@
-// GradientTransformation: how gradients become updates of parameters, with state in a tree.
+// GradientTransformation: turns gradients into updates of parameters, with state in a tree.
 // Not the transformations themselves; see transforms.h, optimizers.h and wrappers.h.
 #pragma once
 
@@ -19,34 +19,37 @@ namespace stow::optim {
 /// so that it can be an argument of jit, be donated, and be saved by path.
 using OptState = std::map<std::string, Array>;
 
-/// A transformation, or several in a row. A value; copies share what the functions hold.
+/// A transformation or a chain of them. Copies share the objects that their functions capture.
 ///
-/// An update that is an empty Array stands for "leave this parameter as it is": freeze() gives such,
-/// and later transformations do not see the leaf. Under jit nothing then computes its gradient.
+/// An update that is an empty Array means that the parameter does not change. freeze() returns
+/// empty updates. Later transformations do not see these leaves, and under jit their gradients are
+/// dead code.
 class GradientTransformation {
  public:
-  /// The state for these parameters.
+  /// Returns the initial state for these parameters.
   using Init = std::function<OptState(const Leaves& params)>;
-  /// Writes the updates over the gradients, leaf by leaf, and the new state over the old.
+  /// Replaces the gradients in `updates` by updates, leaf by leaf, and the state by the new one.
   using Update = std::function<void(Leaves& updates, OptState& state, const Leaves& params)>;
 
   /// Changes nothing (optax.identity).
   GradientTransformation() = default;
-  /// One of your own. `name` begins the names of its state; those that `init` and `update` see lack
-  /// it. In a chain, a name that occurs again gets a number ("adam", "adam_2").
+  /// A user-defined transformation. `name` is the prefix of its names in the state; `init` and
+  /// `update` see the names without it. In a chain, a repeated name gets a number ("adam",
+  /// "adam_2").
   GradientTransformation(std::string name, Init init, Update update);
 
-  /// The state to begin with. Abstract parameters give an abstract state; nothing is allocated.
-  /// Errors: TraceError where a mask's pattern fits no leaf, or a leaf is not what it must be.
+  /// Returns the initial state. If the parameters are abstract, so is the state, and nothing is
+  /// allocated.
+  /// Errors: TraceError if a mask's pattern matches no leaf, or a leaf has an unsupported type.
   template <concepts::Tree P>
   OptState init(const P& params, STOW_AT) const {
     return init_leaves(leaves_by_path(params), at);
   }
-  /// The updates, to be added to the parameters (apply_updates), and the new state. Works inside jit
-  /// and outside.
-  /// Shapes:  `updates` and `params` are trees of one structure; so is the first result.
-  /// Errors:  TraceError where the structures differ, or the state is not one that init() gives for
-  ///          these parameters.
+  /// Returns the updates, which apply_updates adds to the parameters, and the new state. Works
+  /// inside and outside of jit.
+  /// Shapes:  `updates` (the gradients), `params` and the returned updates have one structure.
+  /// Errors:  TraceError if the structures differ, or the state is not of the form that init()
+  ///          returns for these parameters.
   template <concepts::Tree U, concepts::Tree P>
   std::pair<U, OptState> update(const U& updates, OptState state, const P& params, STOW_AT) const {
     static_assert(std::same_as<U, P>, "stowage: the updates must be of the type of the parameters");
@@ -57,7 +60,7 @@ class GradientTransformation {
     return {tree_unflatten(updates, leaves), std::move(state)};
   }
 
-  /// The leaves of a tree with their paths, in order.
+  /// Returns the leaves of a tree with their paths, in order.
   template <concepts::Tree P>
   static Leaves leaves_by_path(const P& tree) {
     return leaves_of_ref(tree_ref(tree));
@@ -80,23 +83,23 @@ class GradientTransformation {
 
   std::vector<Part> parts_;
 
-  friend class Nested;
+  friend class NestedTransformation;
 };
 
-/// Applies the transformations one after another.
+/// Returns a transformation that applies these transformations one after another.
 /// Source: optax.chain.
 GradientTransformation chain(std::vector<GradientTransformation> transformations);
-/// The same.
+/// chain of its arguments.
 template <typename... T>
 requires(std::convertible_to<const T&, GradientTransformation>&&...)
 GradientTransformation chain(const GradientTransformation& first, const T&... rest) {
   return chain(std::vector<GradientTransformation>{first, GradientTransformation(rest)...});
 }
 
-/// A transformation as a part of another one, which keeps its state among its own.
-class Nested {
+/// A transformation inside another one, whose state contains its state.
+class NestedTransformation {
  public:
-  explicit Nested(GradientTransformation inner) : inner_(std::move(inner)) {}
+  explicit NestedTransformation(GradientTransformation inner) : inner_(std::move(inner)) {}
   OptState init(const Leaves& params) const { return inner_.init_leaves(params, {}); }
   void update(Leaves& updates, OptState& state, const Leaves& params) const;
 
@@ -104,11 +107,11 @@ class Nested {
   GradientTransformation inner_;
 };
 
-/// The sum of each parameter and its update, in the parameter's dtype.
-/// Errors: TraceError where the structures or shapes differ.
+/// Returns the sum of each parameter and its update, in the parameter's dtype.
+/// Errors: TraceError if the structures or shapes differ.
 /// Source: optax.apply_updates.
 std::vector<Array> apply_updates(const Leaves& params, const Leaves& updates, SourceLocation at);
-/// The same for trees.
+/// apply_updates for trees.
 template <concepts::Tree P>
 P apply_updates(const P& params, const P& updates, STOW_AT) {
   check_same_structure(tree_ref(params), tree_ref(updates), "[apply_updates] params and updates:",
@@ -118,19 +121,19 @@ P apply_updates(const P& params, const P& updates, STOW_AT) {
                                       GradientTransformation::leaves_by_path(updates), at));
 }
 
-/// The l2 norm over all leaves: the root of the sum of their squares; 0 without leaves.
-/// Types:  f32, or f64 where all leaves are f64; sums in the same.
+/// Returns the l2 norm over all leaves: the root of the sum of their squares; 0 without leaves.
+/// Types:  f32, or f64 if all leaves are f64; sums are in that dtype.
 /// Source: optax.global_norm.
 Array global_norm(const Leaves& leaves);
-/// The same for a tree.
+/// global_norm of a tree.
 template <concepts::Tree P>
 Array global_norm(const P& tree) {
   return global_norm(GradientTransformation::leaves_by_path(tree));
 }
 
-/// step_size * fresh + (1 - step_size) * old, leaf by leaf: with step_size = 1 - decay, the
-/// exponential moving average of parameters.
-/// Errors: TraceError where the structures differ.
+/// Returns step_size * fresh + (1 - step_size) * old, leaf by leaf. With step_size = 1 - decay it
+/// is the exponential moving average of parameters.
+/// Errors: TraceError if the structures differ.
 /// Source: optax.incremental_update.
 template <concepts::Tree P>
 P incremental_update(const P& fresh, const P& old, double step_size) {

@@ -22,8 +22,8 @@ OptState take_own(OptState& state, std::initializer_list<const char*> names) {
 
 // The update of `nested` where `accept` holds; else updates of zero and the state as it was, and then
 // nothing of the nested work is done.
-void update_if(const Array& accept, const Nested& nested, Leaves& updates, OptState& state,
-               const Leaves& params) {
+void update_if(const Array& accept, const NestedTransformation& nested, Leaves& updates,
+               OptState& state, const Leaves& params) {
   using Updated = std::pair<std::vector<Array>, OptState>;
   std::vector<Array> given;
   for (const Leaf& leaf : updates) given.push_back(leaf.value);
@@ -115,7 +115,7 @@ GradientTransformation partition(
 GradientTransformation multi_steps(const GradientTransformation& inner, int64_t k,
                                    bool use_grad_mean) {
   if (k <= 0) trace_error("[multi_steps] expected a positive k, got {}", k);
-  const Nested nested(inner);
+  const NestedTransformation nested(inner);
   const auto init = [=](const Leaves& params) {
     OptState state = {{"mini_step", zero_count()}, {"gradient_step", zero_count()}};
     for (const Leaf& leaf : params)
@@ -147,7 +147,7 @@ GradientTransformation multi_steps(const GradientTransformation& inner, int64_t 
 
 GradientTransformation apply_if_finite(const GradientTransformation& inner,
                                        int64_t max_consecutive_errors) {
-  const Nested nested(inner);
+  const NestedTransformation nested(inner);
   const auto init = [=](const Leaves& params) {
     OptState state = {{"notfinite_count", zero_count()},
                       {"last_finite", Array::scalar(true, DType::kBool)},

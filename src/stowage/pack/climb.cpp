@@ -13,27 +13,27 @@ constexpr int kMoreTries = 5;
 
 }  // namespace
 
-bool climb(Rise& rise, const ClimbOptions& options) {
+bool climb(SkylinePass& skyline, const ClimbOptions& options) {
   const auto capacity = static_cast<double>(options.capacity);
-  Rise::State base, best;
-  rise.begin(options.capacity);
-  for (int stage = 1; !rise.all_placed(); ++stage) {
+  SkylinePass::State base, best;
+  skyline.begin(options.capacity);
+  for (int stage = 1; !skyline.all_placed(); ++stage) {
     const double share = static_cast<double>(stage) / options.n_stages;
     const int64_t until = share < 1 ? static_cast<int64_t>(capacity * share) : INT64_MAX;
     const int n_tries = options.n_tries * (share > kLate ? kMoreTries : 1);
-    base = rise.state();
+    base = skyline.state();
     double least = HUGE_VAL;
     for (int k = 0; k < n_tries; ++k) {
       if (options.stop && options.stop()) return false;
-      if (k > 0) rise.set_state(base);
-      if (!rise.advance(options.draw(), until, options.stop)) return false;
-      const double strain = rise.strain(kSoftness * capacity);
+      if (k > 0) skyline.set_state(base);
+      if (!skyline.advance(options.draw(), until, options.stop)) return false;
+      const double strain = skyline.strain(kSoftness * capacity);
       if (!(strain < least)) continue;
       least = strain;
-      rise.swap_state(best);
+      skyline.swap_state(best);
     }
-    rise.swap_state(best);
-    if (rise.n_left_out() > options.most_left_out) return false;
+    skyline.swap_state(best);
+    if (skyline.n_left_out() > options.most_left_out) return false;
   }
   return true;
 }

@@ -1,5 +1,5 @@
-// The buffers that live where the live sum is near its largest, as a problem of their own.
-// Not a packing: what is packed of them first leaves the others to be placed around it.
+// Core: the buffers that are live near the peak of the live sum, as a smaller problem.
+// Not a packing. large.cpp packs a core first and places the remaining buffers around it.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +9,15 @@
 
 namespace stow::pack {
 
+/// A packing problem over some of the buffers of a larger one.
 struct Core {
-  std::vector<Item> items;   // Sections are numbered anew: those in which a maximal set lives.
-  std::vector<int32_t> ids;  // Ids of the items, rising.
+  std::vector<Item> items;   // Lifetimes in the core's own sections: its maximal live sets.
+  std::vector<int32_t> ids;  // Index of each item in the original problem, increasing.
   int32_t n_sections = 0;
 };
 
-/// Returns the buffers that live at some time in a section where the live sum (`live` [n_sections])
-/// is `least_live` or more; with 0, all buffers.
+/// Returns the buffers that are live in a section whose live sum (`live` [n_sections]) is at least
+/// `least_live`; with 0, all buffers.
 Core core_of(const std::vector<Item>& items, const std::vector<int64_t>& live, int64_t least_live);
 
 }  // namespace stow::pack

@@ -1,5 +1,5 @@
-// Packing problems as CSV: one row a buffer, as the MiniMalloc benchmarks have them.
-// Not a general CSV reader: no quoting, and columns have names that are known.
+// Packing problems as CSV, one row for each buffer, in the format of the MiniMalloc benchmarks.
+// Not a general CSV reader: there is no quoting, and the columns are fixed.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace stow::pack {
 
-/// One rectangle a buffer, alignment 1; ids as they stand in the file.
+/// A problem from a file: one rectangle for each buffer, alignment 1. `ids` are those of the file.
 struct CsvProblem {
   std::vector<std::string> ids;
   Problem problem;
@@ -19,18 +19,19 @@ struct CsvProblem {
 
 enum class CsvColumns {
   kProblem,   // id, lower, upper, size
-  kSolution,  // and offset
+  kSolution,  // id, lower, upper, size, offset
 };
 
-/// Reads a header and rows of these columns, in any order; an `offset` that is not asked for, of an
-/// earlier packing, is checked and passed over, and so are blank lines at the end. Lifetimes are
-/// half-open. Errors, as "FILE:LINE: why": missing, repeated or other columns, fields that are no
-/// integers of 64 bits, negative numbers, lower >= upper, repeated or empty ids, no rows, sizes
-/// that sum to more than 2^62; and a file that cannot be read. "-" is standard input.
+/// Reads a header and rows with these columns, in any order. With kProblem, an `offset` column of
+/// an earlier packing is checked and ignored. Blank lines at the end are ignored. Lifetimes are
+/// half-open. The path "-" means standard input. Errors: "FILE:LINE: reason" for missing, repeated
+/// or unknown columns, fields that are not 64-bit integers, negative numbers, lower >= upper,
+/// repeated or empty ids, no rows, and sizes that sum to more than 2^62; a file that cannot be
+/// read.
 Result<CsvProblem> read_csv(const std::string& path, CsvColumns columns = CsvColumns::kProblem);
 
-/// Writes the rows as id,lower,upper,size,offset: to a temporary file beside `path`, then renamed;
-/// "-" is standard output.
+/// Writes the rows as id,lower,upper,size,offset to a temporary file, and renames it to `path`. The
+/// path "-" means standard output.
 Result<void> write_csv(const std::string& path, const CsvProblem& rows,
                        const std::vector<int64_t>& offsets);
 

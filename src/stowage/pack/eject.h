@@ -1,6 +1,5 @@
-// Local repair of a packing of plain buffers: what was left out is forced in, and what it meets is
-// taken out and placed anew.
-// Not a construction (rise.h): it needs a packing that leaves little out.
+// Local repair of a packing: forces left-out buffers in, and ejects the buffers they overlap.
+// Not a construction (skyline_pass.h): it needs a packing that leaves few buffers out.
 #pragma once
 
 #include <cstdint>
@@ -13,44 +12,47 @@
 namespace stow::pack {
 
 struct EjectStrategy {
-  double growth = 1;  // Growth of a buffer's weight each time that it has to be forced in.
+  double growth = 1;  // Factor of a buffer's weight each time that its insertion ejects others.
   uint64_t seed = 1;
 };
 
-/// Each step takes a buffer that is left out and puts it where the buffers in its way weigh least:
-/// at first the root of their area. Where nothing is in the way, into the tightest hole. A step
-/// costs O(k) to O(k log k) for the k buffers that live at some time of its life.
+/// Repairs packings of plain buffers. Each step takes a left-out buffer, places it at the offset
+/// where the overlapped buffers have the least total weight, and ejects these. If some offset
+/// overlaps no buffer, the step uses the smallest free gap. Weights start as the square root of a
+/// buffer's area. A step costs O(k) to O(k log k) for k buffers whose lifetimes overlap the
+/// buffer's.
 /// Source: the ejections of Nagata and Braysy 2009, "A powerful route minimization heuristic for
-/// the vehicle routing problem with time windows", there of customers from routes.
+/// the vehicle routing problem with time windows", which ejects customers from routes.
 class Ejector {
  public:
   static constexpr int64_t kLeftOut = -1;
 
   Ejector(const std::vector<Item>& items, int32_t n_sections);
 
-  /// Goes on from `offsets` ([items]; kLeftOut, or above the capacity, is left out) until
-  /// everything lies within the capacity, `work` (buffers looked at) is spent or stop() is true.
-  /// Returns true if everything lies within the capacity.
+  /// Starts from `offsets` [items]. Buffers at kLeftOut or that end above the capacity are left
+  /// out. Ends when all buffers are placed below the capacity, `work` (buffers visited) is spent or
+  /// stop() is true. Returns true if all buffers are placed.
   bool run(const std::vector<int64_t>& offsets, int64_t capacity, const EjectStrategy& strategy,
            int64_t work, const std::function<bool()>& stop);
 
-  /// [items] of the last run.
+  /// Offsets [items] after the last run.
   const std::vector<int64_t>& offsets() const { return offsets_; }
-  size_t n_left_out() const { return left_out_.size(); }
+  size_t n_left_out() const { return left_out_.size(); }         // Count when the last run ended.
   size_t n_first_left_out() const { return n_first_left_out_; }  // Count when the last run began.
-  int64_t work() const { return work_; }  // Buffers that the last run looked at.
+  int64_t work() const { return work_; }                         // Buffers visited by the last run.
 
  private:
+  // A placed buffer whose lifetime overlaps that of the buffer to be placed.
   struct Span {
-    int64_t low, high;  // Bytes.
+    int64_t low, high;  // Half-open range of bytes.
     double weight;
     int32_t item;
   };
 
-  // The place where something in the way begins or ends.
+  // An offset of the buffer to be placed at which it begins or ceases to overlap a Span.
   struct Edge {
     int64_t at;
-    double weight;
+    double weight;  // Weight of the Span.
   };
 
   void sort_edges(std::vector<Edge>& edges);
@@ -61,13 +63,13 @@ class Ejector {
 
   const std::vector<Item>& items_;
   std::vector<int32_t> by_first_;   // Items by their first section.
-  std::vector<int32_t> starts_at_;  // [sections + 1] the position in by_first_.
-  std::vector<int32_t> latest_;     // A tree over by_first_: the last section of any below a node.
-  std::vector<double> first_weight_, weight_;  // [items]
+  std::vector<int32_t> starts_at_;  // [sections + 1] first position in by_first_ of each section.
+  std::vector<int32_t> latest_;     // Tree over by_first_: the latest last section below each node.
+  std::vector<double> first_weight_, weight_;  // [items] initial and current weights.
   std::vector<int64_t> offsets_;
   std::vector<int32_t> left_out_;
   size_t n_first_left_out_ = 0;
-  std::vector<Span> spans_;  // Placed buffers that live with the one to be placed.
+  std::vector<Span> spans_;  // For the buffer to be placed now.
   std::vector<Edge> lows_, highs_, sorted_;
   std::vector<size_t> bucket_ends_;
   int64_t capacity_ = 0, work_ = 0;

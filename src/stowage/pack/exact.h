@@ -1,5 +1,5 @@
-// Exact packing of plain buffers: reach a capacity or prove that none can, or find the least height.
-// Not for rigid groups (heuristics.h); of many thousand buffers it only raises skylines (large.h).
+// Exact packing of plain buffers: fits a capacity or proves it impossible, or minimizes the height.
+// Not for rigid groups (heuristics.h). For many thousand buffers it falls back to large.h.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +12,12 @@
 namespace stow::pack {
 
 struct ExactOptions {
-  /// Stop at a packing of at most this many bytes; without it, the least height is sought.
+  /// The search ends at a packing of at most this many bytes. None: it minimizes the height.
   std::optional<int64_t> capacity;
-  /// Wall-clock seconds. The answer depends on it only where it runs out.
+  /// Wall-clock seconds. The result depends on the clock only if the limit is reached.
   double time_limit_s = 10;
-  /// Counts work in place of the clock, near a tenth of a millisecond at a time: the same problem
-  /// then has the same answer everywhere.
+  /// True: the limit counts work, in units of about a tenth of a millisecond, instead of time. The
+  /// same problem then has the same result on every machine.
   bool counted = false;
 };
 
@@ -25,19 +25,19 @@ enum class Verdict {
   kReached,     // A capacity was given and the packing is within it.
   kImpossible,  // A capacity was given and no packing is within it.
   kOptimal,     // No capacity was given and no packing is lower.
-  kOutOfTime,   // Neither was found out: the packing is the best that was met.
+  kOutOfTime,   // The limit was reached; the packing is the best one found.
 };
 
 struct ExactResult {
-  Solution solution;        // Always valid, also when it is above the capacity.
-  int64_t lower_bound = 0;  // No packing is lower: the largest live sum, or more where proven.
+  Solution solution;        // Always valid, even if it exceeds the capacity.
+  int64_t lower_bound = 0;  // Proven minimum of the height; at least the largest live sum.
   Verdict verdict = Verdict::kOutOfTime;
 
-  bool optimal() const { return solution.height == lower_bound; }
+  bool optimal() const { return solution.height == lower_bound; }  // True if proven optimal.
 };
 
-/// Errors: a buffer of several rectangles or of a relative offset other than 0; sizes that are no
-/// multiples of the largest alignment.
+/// Packs a problem of plain buffers. Errors: a buffer has several rectangles, or a rectangle whose
+/// offset is not 0; a size is not a multiple of the largest alignment.
 Result<ExactResult> pack_exact(const Problem& problem, const ExactOptions& options = {});
 
 }  // namespace stow::pack

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <random>
 
 #include "stowage/base/inside.h"
@@ -45,10 +46,11 @@ class Search {
         attempt(buffers, fit);
         if (done()) return best_;
       }
+      if (orders_.size() == 1) keep_overlaps();
     }
     justify(best_.offsets);
     if (!done() && problem_.buffers.size() <= options_.window_buffers) follow_window();
-    if (!done() && count_overlaps(sections_) <= (options_.work - work()) / kWorkPerOverlap) {
+    if (following_) {
       reorder();
       return best_;
     }
@@ -64,7 +66,18 @@ class Search {
   }
 
  private:
-  int64_t work() const { return placer_.work() + skyline_work_ + reorder_work_; }
+  int64_t work() const {
+    return placer_.work() + skyline_work_ + (following_ ? following_->work() : 0);
+  }
+
+  // Finds the overlaps, if there is work enough for that and some repairs. Not before the first passes: those of
+  // most problems end at the bound.
+  void keep_overlaps() {
+    if (count_overlaps(sections_) > (options_.work - work()) / kWorkPerOverlap) return;
+    std::vector<int64_t> alignments;
+    for (const Buffer& b : problem_.buffers) alignments.push_back(b.alignment);
+    following_.emplace(sections_, std::move(alignments));
+  }
 
   bool done() const {
     return best_.height <= bound_ || work() >= options_.work || (options_.stop && options_.stop());
@@ -81,10 +94,20 @@ class Search {
 
   // One pass. Takes over what beats the best. Returns how many buffers were placed below `limit`.
   size_t attempt(const std::vector<int32_t>& order, Fit fit, int64_t limit) {
-    const size_t placed =
-        placer_.run(order, fit, limit, best_order_.empty() ? nullptr : options_.stop);
-    if (placed == order.size() && placer_.height() < best_height()) {
-      best_ = {placer_.offsets(), placer_.height()};
+    // With the overlaps at hand a first fit takes less time than with the placer's tree.
+    const bool follows = following_ && fit == Fit::kFirst;
+    size_t placed = 0;
+    if (follows) {
+      following_->start(order);
+      placed = following_->place(limit);
+    } else {
+      placed = placer_.run(order, fit, limit, best_order_.empty() ? nullptr : options_.stop);
+    }
+    if (placed < order.size()) return placed;
+    last_ = follows ? Solution{following_->offsets(), following_->height()}
+                    : Solution{placer_.offsets(), placer_.height()};
+    if (last_.height < best_height()) {
+      best_ = last_;
       best_order_ = order;
       best_fit_ = fit;
     }
@@ -106,7 +129,7 @@ class Search {
                 [&](int32_t a, int32_t b) { return top(a) != top(b) ? top(a) > top(b) : a < b; });
       // A little above the best is no loss: the next turn may fall below it.
       if (attempt(order, Fit::kFirst, before + before / 64) != order.size()) return;
-      offsets = placer_.offsets();
+      offsets = last_.offsets;
       if (best_.height < before) since = -1;
     }
   }
@@ -120,7 +143,7 @@ class Search {
       const std::vector<int32_t> order = window_order(problem_, slack, kWindowFails, options_.stop);
       if (order.empty()) break;
       if (attempt(order, Fit::kFirst, best_.height + best_.height / 16) == order.size())
-        justify(placer_.offsets());
+        justify(last_.offsets);
     }
   }
 
@@ -144,19 +167,17 @@ class Search {
         skyline_order(sections_, rank, limit, options_.stop, &skyline_work_);
     if (order.empty() || done()) return;
     if (attempt(order, Fit::kFirst, best_.height + best_.height / 16) == order.size())
-      justify(placer_.offsets());
+      justify(last_.offsets);
   }
 
   // Moves the buffer that does not fit below the best height earlier, to anywhere, and places anew
   // what that changes; again and again.
   void reorder() {
-    std::vector<int64_t> alignments;
-    for (const Buffer& b : problem_.buffers) alignments.push_back(b.alignment);
-    Reorder packing(sections_, std::move(alignments));
+    Reorder& packing = *following_;
     const int64_t patience = options_.patience * static_cast<int64_t>(problem_.buffers.size());
-    int64_t last_gain = 0;  // of the packing's work
+    int64_t last_gain = packing.work();
     size_t starts = 0;
-    for (int failures = kFailures; !done(); reorder_work_ = packing.work()) {
+    for (int failures = kFailures; !done();) {
       if (patience > 0 && packing.work() - last_gain > patience) return;
       if (failures == kFailures) {
         // From the best and from each other order in turn: the best alone may lead nowhere.
@@ -199,13 +220,15 @@ class Search {
   Placer placer_;
   const Measures measures_;
   int64_t bound_ = 0;
+  std::optional<Reorder> following_;  // If the overlaps are kept.
+  Solution last_;                     // Of the last pass that placed all.
   Solution best_;
   std::vector<int32_t> best_order_;
   std::vector<std::vector<int32_t>> orders_;  // of the first passes
   Fit best_fit_ = Fit::kFirst;
   std::mt19937_64 random_{1};
   uint64_t rises_ = 0;
-  int64_t skyline_work_ = 0, reorder_work_ = 0;
+  int64_t skyline_work_ = 0;
 };
 
 }  // namespace

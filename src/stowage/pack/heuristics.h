@@ -11,24 +11,27 @@
 namespace stow::pack {
 
 struct Options {
-  /// Work to spend, in steps of a few nanoseconds. The first pass always runs to its end, and 0
-  /// asks for that pass alone; a pass takes from 200 to 1000 steps a rectangle.
+  /// Budget of work, in steps of a few nanoseconds. The first pass always completes; 0 runs that
+  /// pass only. A pass takes 200 to 1000 steps per rectangle.
   int64_t work = 10'000'000;
-  /// Ends the reordering after so many steps a buffer without a lower height; 0 goes on while there is work.
+  /// Number of steps per buffer without a lower height after which the reordering ends; 0: no
+  /// limit.
   int64_t patience = 0;
-  /// A height that is good enough; the lower bound always is.
+  /// The search ends at a packing of at most this height, or of the lower bound.
   int64_t target = 0;
-  /// Buffers that every order but a skyline's begins with, in this order; without repetition.
+  /// Buffers that greedy orders place first, in this order; without repetition. A skyline order
+  /// ignores it.
   std::vector<int32_t> lead;
-  /// Largest problem, in buffers, whose peak's surroundings are packed exactly to find an order. The
-  /// time of that is not bounded by `work`: seconds with a thousand buffers.
+  /// Largest number of buffers of a problem for which the time around the peak is packed exactly to
+  /// find an order (window.h). `work` does not bound that step; it takes seconds for a thousand
+  /// buffers.
   size_t window_buffers = 4000;
-  /// Asked now and then after the first pass; true ends the search. It may read a clock, at the
-  /// cost of determinism.
+  /// Called from time to time after the first pass; true ends the search. If it reads a clock, the
+  /// result is not deterministic.
   std::function<bool()> stop;
 };
 
-/// Always a valid solution of a valid problem. Buffers without a live byte stand at offset 0.
+/// Returns a valid solution of a valid problem. Buffers without live bytes get offset 0.
 Solution pack_greedy(const Problem& problem, const Options& options = {});
 
 }  // namespace stow::pack

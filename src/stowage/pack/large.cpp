@@ -11,7 +11,7 @@
 #include "stowage/pack/climb.h"
 #include "stowage/pack/core.h"
 #include "stowage/pack/eject.h"
-#include "stowage/pack/rise.h"
+#include "stowage/pack/skyline_pass.h"
 
 namespace stow::pack {
 namespace {
@@ -73,12 +73,12 @@ struct Way {
 struct Part {
   explicit Part(Core c)
       : core(std::move(c)),
-        rise(core.items, core.n_sections),
+        skyline(core.items, core.n_sections),
         ejector(core.items, core.n_sections) {}
   Part(const Part&) = delete;
 
   const Core core;
-  Rise rise;
+  SkylinePass skyline;
   Ejector ejector;
   Choice favourite, around;  // The latter around the next smaller part.
   bool surveyed = false;
@@ -107,9 +107,9 @@ class Search {
     // Without a capacity, for a first packing and for what suits this problem.
     Part& whole = *parts_[0];
     for (const size_t power : {0, 2, 4}) {
-      if (!pass(whole, {.power = power}, Rise::kNoCapacity)) return best_;
-      if (whole.rise.height() < best_.height || best_.offsets.empty())
-        best_ = {whole.rise.offsets(), whole.rise.height()};
+      if (!pass(whole, {.power = power}, SkylinePass::kNoCapacity)) return best_;
+      if (whole.skyline.height() < best_.height || best_.offsets.empty())
+        best_ = {whole.skyline.offsets(), whole.skyline.height()};
       if (done()) return best_;
     }
     // Then what leaves out least half a per cent above the goal: such a capacity tells more of what
@@ -171,7 +171,7 @@ class Search {
     return least - parts_.begin();
   }
 
-  RiseStrategy strategy_of(const Choice& choice) {
+  SkylineStrategy strategy_of(const Choice& choice) {
     return {.size_power = kPowers[choice.power],
             .focus = kFocuses[choice.focus],
             .noise = kNoises[choice.noise],
@@ -184,8 +184,8 @@ class Search {
     static const std::function<bool()> kNever;
     const bool first = work_ == 0;
     work_ += static_cast<double>(part.core.items.size());
-    return part.rise.run(strategy_of(choice), capacity, first ? kNever : options_.stop,
-                         most_left_out);
+    return part.skyline.run(strategy_of(choice), capacity, first ? kNever : options_.stop,
+                            most_left_out);
   }
 
   // A choice beside this one.
@@ -217,10 +217,10 @@ class Search {
     for (const Choice& choice : choices) {
       if (n_left_out == 0 || done()) break;
       if (!pass(part, choice, capacity, least)) continue;
-      least = part.rise.area_left_out();
+      least = part.skyline.area_left_out();
       part.favourite = choice;
-      offsets = part.rise.offsets();
-      n_left_out = part.rise.n_left_out();
+      offsets = part.skyline.offsets();
+      n_left_out = part.skyline.n_left_out();
     }
     return !offsets.empty() && take(which, std::move(offsets), n_left_out, capacity);
   }
@@ -241,8 +241,8 @@ class Search {
     // As much as twice as many passes.
     work_ += 2 * options.n_tries * (1 + kTryWork * n_stages) *
              static_cast<double>(part.core.items.size());
-    return climb(part.rise, options) &&
-           take(which, part.rise.offsets(), part.rise.n_left_out(), capacity);
+    return climb(part.skyline, options) &&
+           take(which, part.skyline.offsets(), part.skyline.n_left_out(), capacity);
   }
 
   // Whether what was left out of these offsets of a part can be put below the capacity, and then
@@ -291,19 +291,19 @@ class Search {
     std::vector<int64_t> fixed;
     for (size_t k = 0; const int32_t i : larger.core.ids) {
       const bool inside = k < ids.size() && ids[k] == i;
-      fixed.push_back(inside ? (*offsets)[k++] : Walls::kFree);
+      fixed.push_back(inside ? (*offsets)[k++] : FixedBuffers::kFree);
     }
     double least = HUGE_VAL;
     int32_t n_left_out = INT32_MAX;
     for (int k = 0; k < kCompletions && n_left_out > 0 && !done(); ++k) {
       const Choice choice = k == 0 ? larger.around : vary(larger.around);
       work_ += static_cast<double>(fixed.size());
-      if (!larger.rise.run_around(fixed, strategy_of(choice), capacity, options_.stop, least))
+      if (!larger.skyline.run_around(fixed, strategy_of(choice), capacity, options_.stop, least))
         continue;
-      least = larger.rise.area_left_out();
+      least = larger.skyline.area_left_out();
       larger.around = choice;
-      *offsets = larger.rise.offsets();
-      n_left_out = larger.rise.n_left_out();
+      *offsets = larger.skyline.offsets();
+      n_left_out = larger.skyline.n_left_out();
     }
     if (n_left_out == 0) return true;
     if (n_left_out > kMostToRepair || !eject(larger, *offsets, capacity, larger.completion))

@@ -1,5 +1,5 @@
-// Occupied bytes by section: a segment tree with coalesced byte intervals in its nodes.
-// Not an interference graph: asking for a range of sections touches O(log sections) nodes.
+// Occupied bytes by section: a segment tree whose nodes hold coalesced byte intervals.
+// Not an interference graph: a query of a range of sections visits O(log sections) nodes.
 #pragma once
 
 #include <cstdint>
@@ -7,27 +7,28 @@
 
 namespace stow::pack {
 
-/// Half-open bytes.
+/// A half-open range of bytes.
 struct Interval {
   int64_t begin;
   int64_t end;
 };
 
-/// Sorted, disjoint, with a gap between each two.
+/// Sorted, disjoint intervals, with a gap between neighbours.
 using IntervalList = std::vector<Interval>;
 
 class Occupancy {
  public:
   explicit Occupancy(int32_t n_sections);
 
-  /// Forgets all that was added, in time proportional to what was touched.
+  /// Removes all bytes, in time proportional to the number of nodes that add() changed.
   void clear();
 
   /// Occupies `bytes` in the sections first..last (inclusive).
   void add(int32_t first, int32_t last, Interval bytes);
 
-  /// Calls fn(list) for lists whose union is what is occupied in any of the sections first..last
-  /// (inclusive). None is empty; they stay valid until the next add.
+  /// Calls fn(list) with interval lists whose union is the bytes occupied in any of the sections
+  /// first..last (inclusive). No list is empty. The lists stay valid until the next add() or
+  /// clear().
   template <typename Fn>
   void lists(int32_t first, int32_t last, Fn&& fn) const {
     walk(
@@ -37,8 +38,8 @@ class Occupancy {
 
  private:
   struct Node {
-    IntervalList spanning;  // Bytes of what was added over the whole node, and not its parent.
-    IntervalList any;       // Bytes of what was added over the node or any part of it.
+    IntervalList spanning;  // Bytes added over the whole node, but not over its whole parent.
+    IntervalList any;       // Bytes added over the node or any part of it.
   };
 
   template <typename Fn>
@@ -47,7 +48,7 @@ class Occupancy {
   }
 
   // Calls inside(v) for the O(log n) largest nodes within first..last, and across(v) for every node
-  // that holds a part of first..last and more besides.
+  // that overlaps first..last and is not within it.
   template <typename Inside, typename Across>
   void walk(int32_t first, int32_t last, Inside&& inside, Across&& across) const {
     int32_t l = first + leaves_, r = last + leaves_;  // The range still to be covered.

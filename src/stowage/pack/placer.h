@@ -1,5 +1,5 @@
-// One greedy pass: buffers in a given order, each at its first or best place above nothing placed.
-// Not a choice of orders, nor any search over them (heuristics.h).
+// One greedy pass: places buffers in a given order, each by first fit or best fit.
+// Not a choice of orders, nor a search over them (heuristics.h).
 #pragma once
 
 #include <cstdint>
@@ -13,29 +13,30 @@
 namespace stow::pack {
 
 enum class Fit {
-  kFirst,  // The lowest place that is free.
-  kBest,   // The place that leaves the least slack above the buffer; the lowest of equals.
+  kFirst,  // The lowest free offset.
+  kBest,   // The free offset with the least slack above the buffer; the lowest of equal ones.
 };
 
+/// Places buffers greedily. Reused for many orders of one problem.
 class Placer {
  public:
   /// Both must outlive the placer.
   Placer(const Problem& problem, const Sections& sections);
 
-  /// Places the buffers of `order` and gives up at the first that would end above `limit`, or when
-  /// `stop` (asked now and then, if there is one) is true. Returns how many were placed:
-  /// order.size() on success.
+  /// Places the buffers of `order`. Ends early at the first buffer that would end above `limit`, or
+  /// if `stop`, called from time to time, returns true. Returns the number of buffers placed, which
+  /// is order.size() on success.
   size_t run(const std::vector<int32_t>& order, Fit fit, int64_t limit,
              const std::function<bool()>& stop = {});
 
   const std::vector<int64_t>& offsets() const { return offsets_; }  // Offsets of the last run.
   int64_t height() const { return height_; }                        // Height of the buffers placed.
-  int64_t extent(int32_t buffer) const { return extents_[buffer]; }
-  /// Steps taken over nodes and intervals in all runs: what budgets of work are counted in.
+  int64_t extent(int32_t buffer) const { return extents_[buffer]; }  // Highest end of a rectangle.
+  /// Steps over nodes and intervals in all runs; the unit of budgets of work.
   int64_t work() const { return work_; }
 
  private:
-  // The occupied bytes that one rectangle must stay clear of, from the next of interest on.
+  // The rest of a list of occupied bytes that one rectangle must not overlap.
   struct Cursor {
     const Interval* next;
     const Interval* end;

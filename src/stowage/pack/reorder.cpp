@@ -98,88 +98,75 @@ void Reorder::find_overlaps() {
   std::sort(by_first.begin(), by_first.end(), [&](int32_t a, int32_t b) {
     return std::tuple(rects[a].first, a) < std::tuple(rects[b].first, b);
   });
-  // Twice: to count, and to fill in. What is live is kept in a list that shrinks as it is walked.
-  struct Entry {
-    int32_t other;
-    Delta delta;
-  };
-  std::vector<Entry> entries;
+  // Pairs of rectangles that share a section. The live ones are kept in a list, which shrinks as it is walked.
+  using RectPair = std::pair<int32_t, int32_t>;
+  std::vector<RectPair> pairs;
   std::vector<int64_t> fill(static_cast<size_t>(n) + 1);
   std::vector<int32_t> live;
-  const auto each_pair = [&](const auto& visit) {
-    live.clear();
-    for (const int32_t r : by_first) {
-      size_t kept = 0;
-      for (const int32_t s : live) {
-        if (rects[s].last < rects[r].first) continue;
-        live[kept++] = s;
-        if (owner[r] != owner[s]) visit(r, s);
-      }
-      live.resize(kept);
-      live.push_back(r);
+  for (const int32_t r : by_first) {
+    size_t kept = 0;
+    for (const int32_t s : live) {
+      if (rects[s].last < rects[r].first) continue;
+      live[kept++] = s;
+      if (owner[r] == owner[s]) continue;
+      pairs.emplace_back(r, s);
+      ++fill[owner[r] + 1];
+      ++fill[owner[s] + 1];
     }
-  };
-  each_pair([&](int32_t r, int32_t s) {
-    ++fill[owner[r] + 1];
-    ++fill[owner[s] + 1];
-  });
+    live.resize(kept);
+    live.push_back(r);
+  }
   std::partial_sum(fill.begin(), fill.end(), fill.begin());
   begin_ = fill;
   if (plain) {
     others_.resize(static_cast<size_t>(begin_.back()));
-    each_pair([&](int32_t r, int32_t s) {
+    for (const auto& [r, s] : pairs) {
       others_[fill[owner[r]]++] = owner[s];
       others_[fill[owner[s]]++] = owner[r];
-    });
+    }
     work_ += 4 * begin_.back();
     return;
   }
-  entries.resize(static_cast<size_t>(begin_.back()));
-  each_pair([&](int32_t r, int32_t s) {
-    const SectionRect &a = rects[r], &b = rects[s];
-    entries[fill[owner[r]]++] = {owner[s],
-                                 {b.offset - a.offset - a.size, b.offset + b.size - a.offset}};
-    entries[fill[owner[s]]++] = {owner[r],
-                                 {a.offset - b.offset - b.size, a.offset + a.size - b.offset}};
-  });
   work_ += 16 * begin_.back();
-  // What two groups are to each other in every iteration of a loop is kept once.
-  std::vector<int64_t> begin(static_cast<size_t>(n) + 1);
-  std::vector<size_t> count(static_cast<size_t>(n)), place(static_cast<size_t>(n));  // by other
-  std::vector<int32_t> distinct;
-  std::vector<Delta> deltas;  // of one buffer, by other
+  // The same pairs by the owner of their first rectangle, then by that of their second. Each pair is given from one
+  // owner to the other as the owners are taken in turn: what an owner then has is sorted, without comparisons.
+  std::vector<RectPair> unsorted(static_cast<size_t>(begin_.back())), sorted(unsorted.size());
+  for (const auto& [r, s] : pairs) {
+    unsorted[fill[owner[r]]++] = {r, s};
+    unsorted[fill[owner[s]]++] = {s, r};
+  }
+  fill.assign(begin_.begin(), begin_.end());
+  for (const auto& [r, s] : unsorted) sorted[fill[owner[s]]++] = {s, r};
+  // Two groups overlap once in every iteration of a loop. Ranges of two buffers that are equal or overlap
+  // become one.
+  std::vector<Delta> ranges;  // Of two buffers.
   for (int32_t b = 0; b < n; ++b) {
-    const std::span<const Entry> own(entries.data() + begin_[b], entries.data() + begin_[b + 1]);
-    distinct.clear();
-    for (const Entry& e : own)
-      if (count[e.other]++ == 0) distinct.push_back(e.other);
-    std::sort(distinct.begin(), distinct.end());
-    size_t at = 0;
-    for (const int32_t other : distinct) {
-      place[other] = at;
-      at += count[other];
-    }
-    deltas.resize(own.size());
-    for (const Entry& e : own) deltas[place[e.other]++] = e.delta;
-    for (const int32_t other : distinct) {
-      const auto to = deltas.begin() + static_cast<std::ptrdiff_t>(place[other]);
-      const auto from = to - static_cast<std::ptrdiff_t>(std::exchange(count[other], 0));
-      std::sort(from, to, [](const Delta& x, const Delta& y) {
+    auto at = sorted.begin() + static_cast<std::ptrdiff_t>(begin_[b]);
+    const auto end = sorted.begin() + static_cast<std::ptrdiff_t>(begin_[b + 1]);
+    begin_[b] = static_cast<int64_t>(others_.size());
+    while (at != end) {
+      const int32_t other = owner[at->second];
+      ranges.clear();
+      for (; at != end && owner[at->second] == other; ++at) {
+        const SectionRect &own = rects[at->first], &theirs = rects[at->second];
+        ranges.push_back({theirs.offset - own.offset - own.size,
+                          theirs.offset + theirs.size - own.offset});
+      }
+      std::sort(ranges.begin(), ranges.end(), [](const Delta& x, const Delta& y) {
         return x.low != y.low ? x.low < y.low : x.high < y.high;
       });
       const size_t first = deltas_.size();
-      for (auto d = from; d != to; ++d) {
-        if (deltas_.size() > first && d->low < deltas_.back().high) {
-          deltas_.back().high = std::max(deltas_.back().high, d->high);
+      for (const Delta& range : ranges) {
+        if (deltas_.size() > first && range.low < deltas_.back().high) {
+          deltas_.back().high = std::max(deltas_.back().high, range.high);
           continue;
         }
         others_.push_back(other);
-        deltas_.push_back(*d);
+        deltas_.push_back(range);
       }
     }
-    begin[b + 1] = static_cast<int64_t>(others_.size());
   }
-  begin_ = std::move(begin);
+  begin_[n] = static_cast<int64_t>(others_.size());
 }
 
 void Reorder::start(std::vector<int32_t> order) {
@@ -235,10 +222,10 @@ size_t Reorder::place(int64_t limit) {
     const int32_t b = order_[i];
     State& state = states_[b];
     if (state.stale) {
-      const int64_t base = lowest(b);
+      const int64_t before = std::exchange(state.offset, lowest(b));
       state.stale = false;
-      if (base != state.offset) {
-        state.offset = base;
+      // Buffers after one that is placed for the first time have no place yet, or move() has marked them.
+      if (before >= 0 && before != state.offset) {
         for (int64_t e = begin_[b]; e < begin_[b + 1]; ++e) {
           State& other = states_[others_[e]];
           other.stale |= other.position > state.position;

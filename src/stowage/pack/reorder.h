@@ -43,7 +43,7 @@ class Reorder {
     int64_t low, high;
   };
   struct State {
-    int64_t offset;
+    int64_t offset;  // -1 until the first place() after start().
     int32_t position;
     bool stale;  // Something before it, that it overlaps, has moved since it was placed.
   };
@@ -55,7 +55,7 @@ class Reorder {
   const std::vector<int64_t> alignments_;
   std::vector<int64_t> extents_;
   std::vector<int64_t> begin_;   // [buffers + 1] the entries of each in the next two.
-  std::vector<int32_t> others_;  // Sorted for each buffer.
+  std::vector<int32_t> others_;
   std::vector<Delta> deltas_;    // Empty where all are plain.
   std::vector<int32_t> order_;
   std::vector<State> states_;  // [buffers]

@@ -1,5 +1,5 @@
-// The order in which a rising skyline takes buffers: always one whose base is lowest.
-// Not a placement: first fit in this order (placer.h) lies nowhere above the skyline.
+// The order in which a skyline heuristic places buffers: always one with the lowest base.
+// Not a placement: first fit in this order (placer.h) is at no point above the skyline.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +10,11 @@
 
 namespace stow::pack {
 
-/// Buffer indices, first to place first; buffers with nothing to place are left out. The base of a
-/// buffer is the highest top under its rectangles; of those at the lowest base the one of the
-/// largest `rank` is next. Alignment is not looked at. Adds its steps to *work; gives up and
-/// returns nothing when these exceed `limit`, or when `stop` (asked now and then, if there is one)
-/// is true.
+/// Returns buffer indices in the order of placement, without buffers that have no live bytes. The
+/// base of a buffer is the lowest offset at which its rectangles are above the skyline. Among the
+/// buffers with the lowest base, the one with the largest `rank` is next. Alignment is ignored.
+/// Adds its steps to *work. Returns an empty list if the steps exceed `limit`, or if `stop`, called
+/// from time to time, returns true.
 std::vector<int32_t> skyline_order(const Sections& sections, const std::vector<double>& rank,
                                    int64_t limit, const std::function<bool()>& stop, int64_t* work);
 

@@ -1,5 +1,5 @@
-// A picture of a packing: time to the right, bytes upwards, one rectangle a live range.
-// Not a report: it names nothing but the buffers.
+// A packing as an SVG drawing: time to the right, bytes upwards, one rectangle per live range.
+// Not a report: it shows buffer names only.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace stow::pack {
 
-/// An SVG document. `names` are the tooltips, one a buffer, or empty.
+/// Returns an SVG document. `names`: tooltips, one per buffer; may be empty.
 std::string draw_svg(const Problem& problem, const Solution& solution,
                      const std::vector<std::string>& names = {});
 

@@ -1,5 +1,5 @@
-// Packing the surroundings of the peak exactly, to lead a greedy pass over the whole problem.
-// Not a packing of the whole: it answers with an order.
+// Packs the time around the peak exactly, to find an order for a greedy pass over the problem.
+// Not a packing of the whole problem: it returns an order.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +10,12 @@
 
 namespace stow::pack {
 
-/// The longest stretch of time around the fullest instant in which no buffer comes twice (a loop's
-/// iteration, and what is before and after it) is packed exactly to within `slack` of the largest
-/// live sum, buffers of several rectangles there standing as their hull. Returns all buffers that
-/// have bytes: those of the window from the bottom up, then the others by size. Empty where the
-/// search failed within `fail_limit`. Deterministic.
+/// Packs the buffers in a window of time around the fullest instant with ExactSearch, below
+/// (1 + slack) times the largest live sum. A buffer is replaced by the hull of its rectangles in
+/// the window. The window is as long as the live sum of the hulls allows, which in a loop is about
+/// one iteration. Returns all buffers that have live bytes: those of the window by increasing
+/// offset, then the remaining ones by decreasing size. Empty if no strategy finds a packing within
+/// `fail_limit` failures. Deterministic, unless `stop` ends the search.
 std::vector<int32_t> window_order(const Problem& problem, double slack, int64_t fail_limit,
                                   const std::function<bool()>& stop);
 

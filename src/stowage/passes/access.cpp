@@ -50,7 +50,7 @@ bool in_one_slot(const Access& a, int64_t stride) {
 
 }  // namespace
 
-bool may_meet(const Access& a, const Access& b, int shift, LoopId loop) {
+bool may_alias(const Access& a, const Access& b, int shift, LoopId loop) {
   if (a.buffer != b.buffer || (!a.whole && a.low == a.high) || (!b.whole && b.low == b.high))
     return false;
   if (a.whole || b.whole) return true;

@@ -83,9 +83,9 @@ class BeamSearch {
   // What dies when a unit has run, and how much of it lies where the unit may write.
   struct Freed {
     int64_t all = 0, covered = 0;
-    void add(int64_t bytes, bool covers) {
+    void add(int64_t bytes, bool may_overwrite) {
       all += bytes;
-      if (covers) covered += bytes;
+      if (may_overwrite) covered += bytes;
     }
   };
 
@@ -186,8 +186,9 @@ class BeamSearch {
     int64_t live = begin > 0 ? walk.course.after[begin - 1] : 0;
     for (size_t i = begin; i < end; ++i) {
       Freed freed;
-      for (const auto& [v, covers] : reads(i))
-        if (walk.last[v.index()] == i && !returned_[v.index()]) freed.add(bytes_[v.index()], covers);
+      for (const auto& [v, may_overwrite] : reads(i))
+        if (walk.last[v.index()] == i && !returned_[v.index()])
+          freed.add(bytes_[v.index()], may_overwrite);
       const auto [during, after] = bytes_around(order[i], live, freed);
       walk.course.during[i] = std::max(during, after);
       walk.course.after[i] = live = after;
@@ -270,8 +271,9 @@ class BeamSearch {
   }
   Freed freed_by(int u, const std::vector<int>& last) const {
     Freed freed;
-    for (const auto& [v, covers] : facts_[static_cast<size_t>(u)].reads)
-      if (last[v.index()] == u && !returned_[v.index()]) freed.add(bytes_[v.index()], covers);
+    for (const auto& [v, may_overwrite] : facts_[static_cast<size_t>(u)].reads)
+      if (last[v.index()] == u && !returned_[v.index()])
+        freed.add(bytes_[v.index()], may_overwrite);
     return freed;
   }
   int64_t extra_of(int u, const std::vector<int>& last) const {
@@ -333,7 +335,7 @@ class BeamSearch {
     struct Free {
       uint32_t readers;  // once all these have run
       int64_t bytes;
-      bool covers;
+      bool may_overwrite;
     };
     std::vector<Free> frees;
   };
@@ -357,18 +359,19 @@ class BeamSearch {
     for (size_t i = 0; i < n; ++i) {
       const auto u = static_cast<size_t>(order[begin + i]);
       for (int o : units_.units[u].operand_units) local[i].needs |= bit_of(o);
-      for (const auto& [v, covers] : facts_[u].reads) {
+      for (const auto& [v, may_overwrite] : facts_[u].reads) {
         if (returned_[v.index()] || bytes_[v.index()] == 0 || walk.last[v.index()] >= end) continue;
         uint32_t readers = 0;
         for (int r : readers_of_[v.index()]) readers |= bit_of(r);
-        local[i].frees.push_back({readers, bytes_[v.index()], covers});
+        local[i].frees.push_back({readers, bytes_[v.index()], may_overwrite});
       }
       const UnitFacts& f = facts_[u];
-      for (int64_t fact : {int64_t{local[i].needs}, f.host_bytes, f.write_bytes, f.scratch_bytes,
-                           static_cast<int64_t>(local[i].frees.size())})
+      for (int64_t fact : {int64_t{local[i].needs}, f.epilogue_output_bytes, f.write_bytes,
+                           f.scratch_bytes, static_cast<int64_t>(local[i].frees.size())})
         problem.push_back(fact);
-      for (const auto& [readers, bytes, covers] : local[i].frees)
-        for (int64_t fact : {int64_t{readers}, bytes, int64_t{covers}}) problem.push_back(fact);
+      for (const auto& [readers, bytes, may_overwrite] : local[i].frees)
+        for (int64_t fact : {int64_t{readers}, bytes, int64_t{may_overwrite}})
+          problem.push_back(fact);
     }
     const auto [known, is_new] = known_pieces_.try_emplace(std::move(problem));
     if (is_new) {
@@ -401,8 +404,8 @@ class BeamSearch {
           if (p.done & bit || (local[i].needs & ~p.done)) continue;
           const uint32_t done = p.done | bit;
           Freed freed;
-          for (const auto& [readers, bytes, covers] : local[i].frees)
-            if ((readers & ~done) == 0) freed.add(bytes, covers);
+          for (const auto& [readers, bytes, may_overwrite] : local[i].frees)
+            if ((readers & ~done) == 0) freed.add(bytes, may_overwrite);
           const auto [during, after] = bytes_around(order[begin + i], p.live, freed);
           const int64_t so_far = std::max({p.peak, during, after});
           if (so_far >= peak) continue;
@@ -463,7 +466,7 @@ class BeamSearch {
   std::pair<int64_t, int64_t> bytes_around(int u, int64_t live, const Freed& freed) const {
     const UnitFacts& f = facts_[static_cast<size_t>(u)];
     const int64_t during =
-        live + f.scratch_bytes + std::max(f.host_bytes, f.write_bytes - freed.covered);
+        live + f.scratch_bytes + std::max(f.epilogue_output_bytes, f.write_bytes - freed.covered);
     return {during, live + f.write_bytes - freed.all};
   }
 
@@ -484,12 +487,12 @@ class BeamSearch {
   Move weigh(const State& s, size_t index, int u, size_t rank) const {
     const UnitFacts& f = facts_[static_cast<size_t>(u)];
     Freed freed;
-    for (const auto& [v, covers] : f.reads) {
+    for (const auto& [v, may_overwrite] : f.reads) {
       if (returned_[v.index()] || bytes_[v.index()] == 0) continue;
       const std::vector<int>& readers = readers_of_[v.index()];
       if (std::all_of(readers.begin(), readers.end(),
                       [&](int r) { return r == u || has(s.done, r); }))
-        freed.add(bytes_[v.index()], covers);
+        freed.add(bytes_[v.index()], may_overwrite);
     }
     const auto [during, after] = bytes_around(u, s.live, freed);
     return {after, std::max({s.peak, during, after}), static_cast<uint32_t>(index),

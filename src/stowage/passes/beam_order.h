@@ -1,4 +1,4 @@
-// A beam search for the order of units with the lowest peak, and what it knows of a unit.
+// A beam search for the order of units with the lowest peak of live bytes, and its input.
 // Not the choice of a strategy; order.h has that.
 #pragma once
 
@@ -12,24 +12,25 @@ namespace stow {
 
 /// A value that a unit reads.
 struct Read {
-  ValueId root;  // the value in memory of which it is a view
-  bool covers;   // true if the unit may write over it
+  ValueId root;        // the value whose memory is read
+  bool may_overwrite;  // true if the unit may write over that memory
 };
 
 /// The values that a unit reads and writes, and the bytes that it takes while it runs.
 struct UnitFacts {
   std::vector<Read> reads;
-  int64_t host_bytes = 0;       // bytes of its writes that lie over nothing in any case
-  std::vector<ValueId> writes;  // roots that it makes and something needs
-  int64_t write_bytes = 0;
+  int64_t epilogue_output_bytes = 0;  // Unit::epilogue_output never overwrites an operand
+  std::vector<ValueId> writes;  // roots that it makes and that are needed in memory
+  int64_t write_bytes = 0;      // bytes of `writes`
   int64_t scratch_bytes = 0;
 };
 
-/// Pieces of a long order that are searched, those that differ: a millisecond each.
+/// The most windows of a long order that are searched, equal ones counting once; each takes about a
+/// millisecond.
 inline constexpr size_t kMostOrderWindows = 1800;
 
-/// The input of a search for an order: `bytes` by value, and by unit its `place` in the order as
-/// written.
+/// The input of a search: `facts` by unit; `bytes` by value; `place`, the position of each unit in
+/// program order.
 struct OrderProblem {
   const Graph& graph;
   const Units& units;
@@ -39,12 +40,13 @@ struct OrderProblem {
   size_t most_windows = kMostOrderWindows;
 };
 
-/// The order that the search comes to. A search that stops after `most_windows` says so in `limits`.
+/// Returns the order found. A search that stops after `most_windows` adds a sentence to `limits`.
 std::vector<int> beam_order(const OrderProblem& problem, std::vector<std::string>& limits);
-/// Makes an order of a lower peak, or the same, by moving units within it.
+/// Moves units within `order` to lower its peak; the peak never rises. `limits` as for
+/// beam_order().
 void improve_order(const OrderProblem& problem, std::vector<int>& order,
                    std::vector<std::string>& limits);
-/// The largest sum of live bytes in that order, scratch included.
+/// Returns the largest sum of live bytes in that order, scratch included.
 int64_t peak_of_order(const OrderProblem& problem, const std::vector<int>& order);
 
 }  // namespace stow

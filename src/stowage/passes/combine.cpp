@@ -78,7 +78,7 @@ class Combiner {
       return;
     }
     const ValueId written = write(sum, node);
-    if (node.leaves) to_.mutable_node(to_.value(written).node).leaves = true;
+    if (node.escapes_region) to_.mutable_node(to_.value(written).node).escapes_region = true;
     map_.set(node.result(), written);
   }
 

@@ -1,5 +1,5 @@
-// Collectives of a local program that can be one.
-// Not their order or overlap; that is the schedule's.
+// The pass that combines all_reduces whose results are added.
+// Not the combination of independent all_reduces (combine_all_reduces.h), and not their overlap.
 #pragma once
 
 #include "stowage/base/inside.h"
@@ -7,10 +7,11 @@
 
 namespace stow {
 
-/// Adds parts before they are summed over positions: a sum whose terms are all_reduces over one
-/// group, each read by that sum alone, has one all_reduce for all of them. Other terms are added to
-/// it. The order of the terms changes, and bits with it. Reduce_scatters stay: their parts would
-/// wait for one another at n times the size. Nested graphs included; linear in time.
+/// Adds parts before they are summed over positions. If terms of a sum are all_reduces over one
+/// group, and only that sum reads them, one all_reduce of their sum replaces them; other terms are
+/// added afterwards. The order of the terms changes, and so do bits. Reduce_scatters stay, since
+/// their operands, n times as large as the results, would have to wait for one another. Nested
+/// graphs included; linear in time.
 Graph combine_sums(const Graph& graph);
 
 }  // namespace stow

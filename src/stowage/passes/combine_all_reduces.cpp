@@ -102,7 +102,7 @@ class Combiner {
       const Val own = reshape(slice_axis(sum, 0, at, at + type.elems()), type.shape);
       at += type.elems();
       map_.set(node.result(), own.id());
-      if (node.leaves) to_.mutable_node(to_.value(own.id()).node).leaves = true;
+      if (node.escapes_region) to_.mutable_node(to_.value(own.id()).node).escapes_region = true;
     }
   }
 

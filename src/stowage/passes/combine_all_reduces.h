@@ -1,5 +1,5 @@
-// Small all_reduces of a local program that can be one, with the bits of each.
-// Not the addition of parts before they are summed; that is passes/combine.h.
+// The pass that combines small independent all_reduces into one, without a change of bits.
+// Not the addition of parts before they are summed; passes/combine.h does that.
 #pragma once
 
 #include "stowage/base/inside.h"
@@ -7,19 +7,18 @@
 
 namespace stow {
 
-/// An all_reduce of at most so many bytes is small: its time is that of a message, not of its bytes. A
-/// network of 10 GB/s and more sends them in some microseconds, which is what a message takes to start.
+/// The largest all_reduce in bytes that counts as small: its time is dominated by the latency of a
+/// message. A network of 10 GB/s sends this many bytes in a few microseconds, about one latency.
 inline constexpr int64_t kSmallReduceBytes = int64_t{64} << 10;
-/// Bytes that all_reduces which are one have together, at most. Operands wait for each other and results
-/// have a buffer of their own, so that is also what a peak may grow by, twice.
+/// The most bytes of a combined all_reduce. Operands wait for each other and the result has a
+/// buffer of its own, so the peak may grow by twice as much.
 inline constexpr int64_t kCombinedReduceBytes = int64_t{256} << 10;
 
-/// Puts small all_reduces of one group, kind, dtype and region together: their operands are one
-/// array, whose reduction is cut into their results. A reduction is made element by element, so
-/// bits stay. One joins those before it if no node between reads a result of theirs: nothing waits
-/// that did not before. All_reduces of the forward pass stay as they are if the program has a
-/// backward pass, since what is kept of them is chosen one by one. Nested graphs included; linear
-/// in time.
+/// Combines small all_reduces of one group, kind, dtype and region: concatenates their operands,
+/// reduces once and slices the result. A reduction is made element by element, so bits stay. An
+/// all_reduce joins earlier ones only if no node between them reads one of their results, so no
+/// reader waits longer. If the program has a backward pass, all_reduces of the forward pass stay,
+/// since each is kept or recomputed on its own. Nested graphs included; linear in time.
 Graph combine_all_reduces(const Graph& graph);
 
 }  // namespace stow

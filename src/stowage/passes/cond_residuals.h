@@ -1,5 +1,5 @@
-// The part of the residuals pass that rewrites pairs of forward and backward conds.
-// Not the choice inside a branch; that is the pass's own, called back.
+// The part of the residuals pass that rewrites pairs of a forward and a backward cond.
+// Not the choice of kept values inside a branch; the pass makes it, through a callback.
 #pragma once
 
 #include <functional>
@@ -11,8 +11,9 @@
 
 namespace stow {
 
-/// Realises one joint branch. `costly_inputs` must be kept to be read; outputs that are not
-/// `boundary` ones (by number) are there only if the policy keeps them.
+/// Realises one joint branch: chooses its kept values and recomputes the others. `costly_inputs`
+/// are inputs that cost a residual if the backward part reads them. `boundary` is true, by output,
+/// for outputs that exist in any case; the others exist only if the policy keeps them.
 using RealizeBranch = std::function<Graph(
     const Graph& joint, const std::set<ValueId>& costly_inputs, const std::vector<bool>& boundary)>;
 
@@ -20,9 +21,9 @@ using RealizeBranch = std::function<Graph(
 bool is_cond_residual(const Graph& graph, ValueId v);
 
 /// Joins every pair of a forward cond and the one backward cond that reads its residuals, realises
-/// each branch and splits them again. A policy around a cond acts inside its branches: what it says
-/// to recompute is computed again by the backward cond, in the branch that was taken. Values keep
-/// their numbers up to the first pair.
+/// each branch and splits the pair again. A policy of a region around a cond acts inside its
+/// branches: the backward cond recomputes values in the branch that was taken. Values before the
+/// first pair keep their numbers.
 Graph realize_conds(const Graph& graph, const std::set<ValueId>& costly_inputs,
                     const RealizeBranch& realize);
 

@@ -1,5 +1,5 @@
-// The pass that drops what no output needs, inside scans and checkpoints too.
-// Not the merging of equal work; that is simplify.
+// The pass that drops nodes that no output needs, inside scans and checkpoints too.
+// Not the merging of equal work; simplify does that.
 #pragma once
 
 #include "stowage/base/inside.h"
@@ -7,10 +7,11 @@
 
 namespace stow {
 
-/// Drops nodes that no output of the graph needs. Of a scan also: stacked results nobody reads,
-/// carries that only feed themselves, consts and scanned operands the body does not read; of a
-/// checkpoint, results and operands likewise. `ScanParams::n_residuals` counts the residuals that
-/// are left. Inputs and outputs of the graph, regions, marks and provenance stay. Linear in time.
+/// Drops nodes that no output of the graph needs. Also drops, of a scan, stacked results without
+/// readers, carries that only feed themselves, and consts and scanned operands that the body does
+/// not read; of a checkpoint, results and operands in the same way. `ScanParams::n_residuals`
+/// counts the remaining residuals. Inputs and outputs of the graph, regions, flags and provenance
+/// stay. Linear in time.
 Graph remove_dead_code(Graph graph);
 
 }  // namespace stow

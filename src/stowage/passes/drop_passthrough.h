@@ -1,4 +1,4 @@
-// The rewrite of conds and whiles whose results are operands handed through.
+// The rewrite of conds and whiles with results that are operands passed through unchanged.
 // Not a pass; simplify applies it while it copies a graph.
 #pragma once
 
@@ -9,10 +9,10 @@
 
 namespace stow {
 
-/// `node` is about to be appended with these result types. Results of a cond that every branch
-/// takes from the same operand, and carries that a while never changes, are dropped: such a carry
-/// becomes a const of both graphs. Returns, for each result there was, the operand that it is, or
-/// an invalid id; `types` keeps those of the others.
+/// Rewrites `node` before it is appended with result types `types`. Drops results of a cond that
+/// every branch takes from the same operand. Drops carries that a while never changes; they become
+/// consts of both graphs. Returns, for each former result, the operand that it equals, or an
+/// invalid id if the result stays. `types` keeps the types of results that stay.
 std::vector<ValueId> drop_passthrough(Node& node, std::vector<ArrayType>& types);
 
 }  // namespace stow

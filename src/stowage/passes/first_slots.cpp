@@ -43,7 +43,8 @@ class Sharer {
       return view.offset_bytes == 0 && view.terms.empty() && is_contiguous(view);
     };
     return argument.role == BufferRole::kInput && stack.role == BufferRole::kTemporary &&
-           stack.apart && !stack.first_slot.valid() && stack.slots > 1 && stack.each.empty() && stack.parts.size() == 1 &&
+           stack.independent_slots && !stack.first_slot.valid() && stack.slots > 1 &&
+           stack.loop_dims.empty() && stack.parts.size() == 1 &&
            stack.kind == argument.kind && stack.slot_bytes == argument.bytes &&
            from.dtype == to.dtype && from.dims == to.dims && is_start(from) && is_start(to) &&
            from.elems() * dtype_bytes(from.dtype) == argument.bytes &&
@@ -66,7 +67,7 @@ class Sharer {
   void find_writes(Instructions& list) {
     for (Instruction& instruction : list) {
       if (const Kernel* kernel = instruction.kernel()) {
-        for (const View& view : kernel->outputs) note(view, buffer(view.buffer).apart);
+        for (const View& view : kernel->outputs) note(view, buffer(view.buffer).independent_slots);
       } else if (Loop* loop = instruction.loop()) {
         trip_counts_[loop->id] = loop->trip_count;
         find_writes(loop->body);

@@ -1,5 +1,5 @@
-// The pass that leaves what a scan begins with where it is, in place of a copy in its stack.
-// Not a change of the graph; the schedule alone tells that nothing writes there.
+// The pass that makes a program's argument the first slot of a stack, in place of its copy there.
+// Not a pass over the graph: only a schedule shows that nothing overwrites either.
 #pragma once
 
 #include "stowage/base/inside.h"
@@ -7,10 +7,10 @@
 
 namespace stow {
 
-/// Makes the first slot of a stack the program's argument of which it is a copy, and drops the copy
-/// (Buffer::first_slot), if nothing writes over either. A stack that keeps what every iteration
-/// begins with has the scan's argument in its first slot. Of n layers n - 1 are then kept, as in a
-/// program without the loop.
+/// If the first slot of a stack is a copy of a program's argument and nothing overwrites either,
+/// makes the argument the first slot (Buffer::first_slot) and drops the copy. A stack of the
+/// carries that enter the iterations begins with such a copy. For n iterations, n - 1 slots then
+/// remain, as in a program without the loop.
 void share_first_slots(Schedule& schedule);
 
 }  // namespace stow

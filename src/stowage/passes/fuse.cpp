@@ -11,7 +11,7 @@
 namespace stow {
 
 
-ValueId handed_through(const Graph& graph, ValueId v) {
+ValueId skip_passthrough(const Graph& graph, ValueId v) {
   while (!graph.is_input(v)) {
     const Node& node = graph.def(v);
     auto i = static_cast<size_t>(graph.value(v).index);
@@ -20,7 +20,7 @@ ValueId handed_through(const Graph& graph, ValueId v) {
       if (i >= static_cast<size_t>(p.n_carries)) break;
       const Graph& body = *node.graphs[0];
       const size_t operand = static_cast<size_t>(p.n_consts) + i;
-      if (handed_through(body, body.outputs()[i]) != body.inputs()[operand]) break;
+      if (skip_passthrough(body, body.outputs()[i]) != body.inputs()[operand]) break;
       i = operand;
     } else if (op_class(node.op) != OpClass::kIdentity) {
       break;
@@ -37,7 +37,7 @@ Dims full_dims(const Unit& unit) {
   return dims;
 }
 
-Unit unit_that_makes(const Graph& graph, const Unit& unit, size_t i) {
+Unit prologue_unit(const Graph& graph, const Unit& unit, size_t i) {
   const Unit::Prologue& made = unit.prologues[i];
   Unit rows;
   rows.kind = UnitKind::kRows;
@@ -52,7 +52,7 @@ bool adds_to_sum(const Unit& unit) {
          unit.nodes.size() - unit.prologues[0].nodes.size() - unit.prologues[1].nodes.size() == 2;
 }
 
-bool is_before_rows(const Unit& unit, NodeId node) {
+bool is_product_or_prologue(const Unit& unit, NodeId node) {
   if (unit.epilogue_output.valid() && node == unit.nodes[0]) return true;
   return std::any_of(unit.prologues.begin(), unit.prologues.end(), [&](const Unit::Prologue& made) {
     return std::find(made.nodes.begin(), made.nodes.end(), node) != made.nodes.end();
@@ -159,7 +159,7 @@ void Fuser::resolve_values() {
       const auto& p = node.as<ScanParams>();
       for (int k = 0; k < p.n_carries; ++k) {
         const ValueId init = node.operands[static_cast<size_t>(p.n_consts + k)];
-        if (handed_through(graph_, node.result(k)) != handed_through(graph_, init)) continue;
+        if (skip_passthrough(graph_, node.result(k)) != skip_passthrough(graph_, init)) continue;
         use(node.result(k)) = use(init);
         result_.windows[node.result(k).index()] = result_.windows[init.index()];
       }
@@ -222,9 +222,9 @@ bool Fuser::is_step_of(int u, NodeId m, ValueId v) {
   for (size_t i = 0; i < 2; ++i) {
     const std::vector<NodeId>& nodes = reader.prologues[i].nodes;
     if (std::find(nodes.begin(), nodes.end(), m) != nodes.end())
-      return use(v).splat || iota_dim(graph_, result_, unit_that_makes(graph_, reader, i), v) >= 0;
+      return use(v).splat || iota_dim(graph_, result_, prologue_unit(graph_, reader, i), v) >= 0;
   }
-  return reader.kind == UnitKind::kRows && !is_before_rows(reader, m) &&
+  return reader.kind == UnitKind::kRows && !is_product_or_prologue(reader, m) &&
          (use(v).splat || iota_dim(graph_, result_, reader, v) >= 0);
 }
 

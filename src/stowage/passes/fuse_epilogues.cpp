@@ -15,7 +15,7 @@ void Fuser::add_epilogues() {
   find_readers();
   for (size_t u = 0; u < result_.units.size(); ++u) {
     if (unit(static_cast<int>(u)).kind != UnitKind::kRows) continue;
-    const ValueId product = product_before(static_cast<int>(u));
+    const ValueId product = product_for_epilogue(static_cast<int>(u));
     if (!product.valid()) continue;
     const ValueId output = choose_epilogue_output(static_cast<int>(u), product);
     if (!output.valid()) continue;
@@ -60,7 +60,7 @@ int Fuser::n_rows_of(const Node& product) const {
          static_cast<int>(product.as<DotParams>().lhs_contract.size());
 }
 
-ValueId Fuser::product_before(int u) {
+ValueId Fuser::product_for_epilogue(int u) {
   const Unit& rows = unit(u);
   if (!rows.axes.empty() || rows.nodes.empty()) return ValueId();
   ValueId product;

@@ -13,7 +13,7 @@ void Fuser::add_prologues() {
     if (unit(static_cast<int>(u)).nodes.empty() || !has_product(unit(static_cast<int>(u))))
       continue;
     for (size_t i = 0; i < 2; ++i) {
-      const std::optional<int> rows = rows_that_make(static_cast<int>(u), i);
+      const std::optional<int> rows = prologue_rows(static_cast<int>(u), i);
       if (!rows) continue;
       Unit& reader = result_.units[u];
       const ValueId made = use(graph_.node(reader.nodes[0]).operands[i]).root;
@@ -30,7 +30,7 @@ bool Fuser::has_product(const Unit& u) const {
          graph_.node(u.nodes[0]).op == OpKind::kDotGeneral;
 }
 
-std::optional<int> Fuser::rows_that_make(int u, size_t i) {
+std::optional<int> Fuser::prologue_rows(int u, size_t i) {
   const Unit& reader = unit(u);
   const NodeId id = reader.nodes[0];
   const Node& product = graph_.node(id);
@@ -41,7 +41,7 @@ std::optional<int> Fuser::rows_that_make(int u, size_t i) {
   const Unit& maker = unit(m);
   const ArrayType& type = graph_.type(root);
   if (maker.kind != UnitKind::kRows || maker.epilogue_output.valid() || !maker.axes.empty() ||
-      maker.dims != type.shape.dims() || type.shape.elems() < least_made(i) ||
+      maker.dims != type.shape.dims() || type.shape.elems() < min_prologue_elems(i) ||
       !are_small_floats(product) || !product.as<DotParams>().lhs_batch.empty() ||
       is_far(maker.nodes.back(), id) || is_far(maker.nodes.front(), id))
     return std::nullopt;
@@ -66,7 +66,7 @@ std::optional<int> Fuser::rows_that_make(int u, size_t i) {
   return static_cast<int>(contracted[0] == 0 ? n : rank - n);
 }
 
-int64_t Fuser::least_made(size_t i) const {
+int64_t Fuser::min_prologue_elems(size_t i) const {
   if (least_epilogue_ == 0) return 0;
   return std::max(1, threads_) * product_piece_elems(i == 1) * 4;
 }

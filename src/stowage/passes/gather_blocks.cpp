@@ -44,7 +44,7 @@ class BlockGatherer {
   int64_t rows_of_block(const Node& node) const {
     if (node.op != OpKind::kGather || !is_fetch(from_, node.operands[0])) return 0;
     const ArrayType& table = from_.type(node.operands[0]);
-    if (table.elems() == 0 || !is_of_rows(node.as<GatherParams>(), table.shape) ||
+    if (table.elems() == 0 || !takes_whole_rows(node.as<GatherParams>(), table.shape) ||
         from_.type(node.operands[1]).dtype == DType::kU64 || is_needed_whole(node.operands[0]))
       return 0;
     const int64_t n_rows = table.shape[0], row_bytes = table.bytes() / n_rows;

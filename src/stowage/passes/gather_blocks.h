@@ -1,5 +1,5 @@
-// The pass that reads rows of an array elsewhere without the whole of it on the device.
-// Not the sums of rows that are its gradient; those are of tiles.h.
+// The pass that gathers rows of an array off the device without the whole array on the device.
+// Not the sums of rows that are its gradient; tiles.h streams those.
 #pragma once
 
 #include "stowage/base/inside.h"
@@ -7,10 +7,10 @@
 
 namespace stow {
 
-/// Gathers whole rows of an array that is moved to the device block by block, if nothing on the
-/// device needs the whole array: a large embedding on the host. Each block gives the rows that it
-/// has. A block has about `block_bytes`, or as many bytes as are gathered. An array of fewer than
-/// four blocks stays as it is. As many bytes are moved as before. Bits stay.
+/// If an array is moved to the device only for gathers of whole rows, such as a large embedding on
+/// the host, moves it block by block and takes from each block the rows that it has. A block has
+/// about `block_bytes`, or as many bytes as are gathered if that is more. An array of fewer than
+/// four blocks stays as it is. The number of moved bytes stays, and so do bits.
 Graph gather_by_blocks(const Graph& graph, int64_t block_bytes);
 
 }  // namespace stow

@@ -1,5 +1,5 @@
 // A sequence of units with the live bytes at each, in which a unit moves in O(log n).
-// Not a rule for what moves where; passes/order.cpp has that.
+// Not the choice of moves; passes/beam_order.cpp makes it.
 #pragma once
 
 #include <cstddef>
@@ -10,10 +10,10 @@
 
 namespace stow {
 
-/// Units 0 … n - 1 in an order. Each unit has `live` bytes before it runs and takes `extra` bytes more
-/// while it runs; the peak is the largest sum of both. A balanced tree (a treap whose priorities are
-/// hashes, so the same calls give the same tree): every call but the constructor and order() takes
-/// O(log n).
+/// Units 0 … n - 1 in an order. For each unit, `live` bytes are live before it runs, and it takes
+/// `extra` bytes more while it runs; the peak is the largest sum of both. The representation is a
+/// treap whose priorities are hashes, so the same calls give the same tree. Every call except the
+/// constructor and order() takes O(log n).
 class LiveSequence {
  public:
   /// `order` holds every unit once; `live` and `extra` are by unit.
@@ -21,8 +21,8 @@ class LiveSequence {
                const std::vector<int64_t>& extra);
 
   bool is_before(int a, int b) const { return place(a) < place(b); }
-  size_t place(int unit) const;  ///< Units before this one.
-  int at(size_t place) const;    ///< The unit at a place.
+  size_t place(int unit) const;  ///< The position of a unit: the number of units before it.
+  int at(size_t place) const;    ///< The unit at a position.
 
   int64_t live(int unit) const;
   int64_t extra(int unit) const { return node(unit).extra; }
@@ -33,7 +33,7 @@ class LiveSequence {
   void set_live(int unit, int64_t bytes);
   void set_extra(int unit, int64_t bytes);
 
-  /// Takes the unit at `from` out and puts it where it is at place `to`.
+  /// Removes the unit at position `from` and inserts it so that it is at position `to`.
   void relocate(size_t from, size_t to);
 
   std::vector<int> order() const;
@@ -44,18 +44,18 @@ class LiveSequence {
     uint32_t priority = 0;
     uint32_t size = 1;
     int64_t live = 0, extra = 0;
-    int64_t pending = 0;  // for the live bytes of all below
-    int64_t peak = 0;     // largest of the subtree, without bytes that are pending above
+    int64_t pending = 0;  // bytes still to be added to `live` of all descendants
+    int64_t peak = 0;     // the peak of the subtree, without the pending bytes of ancestors
   };
   const Node& node(int i) const { return nodes_[static_cast<size_t>(i)]; }
   Node& node(int i) { return nodes_[static_cast<size_t>(i)]; }
   size_t size(int i) const { return i < 0 ? 0 : node(i).size; }
 
-  void add(int i, int64_t bytes);  // to a whole subtree
+  void add(int i, int64_t bytes);  // adds to the live bytes of a whole subtree
   void push_down(int i);
   void update(int i);
   void update_up(int i);
-  void split(int i, size_t n, int& left, int& right);  // the first n to the left
+  void split(int i, size_t n, int& left, int& right);  // the first n units go to `left`
   int merge(int left, int right);
 
   std::vector<Node> nodes_;

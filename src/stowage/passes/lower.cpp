@@ -135,14 +135,14 @@ class Program {
         b.role = BufferRole::kOutput;
         b.index = static_cast<int>(o);
       }
-      view.begins = false;
+      view.begins_lifetime = false;
       context_.schedule.outputs.push_back(std::move(view));
     }
     int64_t bytes = 0;
     for (const Buffer& b : buffers)
       if (b.role == BufferRole::kOutput) bytes += b.bytes;
     for (Buffer& b : buffers)
-      b.separate = b.role == BufferRole::kOutput && bytes <= kSeparateOutputBytes;
+      b.outside_arena = b.role == BufferRole::kOutput && bytes <= kMaxOutsideArenaBytes;
   }
 
   Context context_;

@@ -1,4 +1,4 @@
-// The pass from a graph to a schedule: units in an order, every value a window on a buffer.
+// The pass from a graph to a schedule: orders the units and gives every value a window on a buffer.
 // Not offsets; plan/ lays the buffers out.
 #pragma once
 
@@ -10,37 +10,39 @@
 
 namespace stow {
 
-/// Bounds of work, each reported where it takes effect (Schedule::limits). Smaller ones are for tests.
+/// Bounds of work, reported in Schedule::limits if they take effect. Tests set smaller ones.
 struct LowerLimits {
-  size_t order_windows = kMostOrderWindows;
-  /// Pieces of one concatenation; beyond, a scan's part is told apart as a whole and not slice by slice.
+  size_t order_windows = kMostOrderWindows;  ///< As OrderProblem::most_windows.
+  /// The most pieces of a concatenation that have live ranges of their own. Beyond them, a part
+  /// that a scan stacks is one piece instead of one for each slice.
   int64_t concat_pieces = 1 << 16;
 };
 
-/// The units of a graph and of the graphs nested in it. They are the same in every order, so all lowerings of
-/// the graph can share them.
-class KeptUnits;
-/// Returns a table for lower() to fill. It serves one graph, and options that agree in all that fuse() sees.
-std::shared_ptr<KeptUnits> keep_units();
+/// A cache of the units of a graph and of its nested graphs. Units do not depend on the order, so
+/// all lowerings of the graph can share them.
+class UnitCache;
+/// Returns an empty cache for lower() to fill. Use it for one graph only, and with options that
+/// agree in all arguments of fuse().
+std::shared_ptr<UnitCache> make_unit_cache();
 
 struct LowerOptions {
-  std::vector<bool> donated;  ///< Inputs that may be overwritten; empty means none.
+  std::vector<bool> donated;  ///< By input, true if it may be overwritten; empty means none.
   bool fuse = true;
-  int64_t least_epilogue = 0;  ///< As CompileOptions' (session/compile.h).
-  bool reuse = true;  ///< Off: no value takes another's memory.
+  int64_t least_epilogue = 0;  ///< As CompileOptions::least_epilogue (session/compile.h).
+  bool reuse = true;  ///< False if no value may take another's memory.
   OrderStrategy order = OrderStrategy::kProgram;
-  /// Each iteration of a loop has temporaries of its own place, as if it were written out.
+  /// True if temporaries have a place for each iteration of a loop, as if it were written out.
   bool iterations_apart = false;
   KernelTarget target;
   LowerLimits limits;
-  std::shared_ptr<KeptUnits> kept_units = nullptr;  ///< Null: none are kept.
+  std::shared_ptr<UnitCache> unit_cache = nullptr;  ///< Cache of units; null: no cache.
 };
 
 /// Lowers a graph without checkpoint nodes.
 ///
-/// A value lies where its reader wants it: a carry in the slot of the next iteration (the residual
-/// stack's own slot where the carry is saved), a stacked result in its slot, a part in its place of
-/// a concatenation, a new parameter in the donated old one. View ops are windows. An elementwise
+/// A value is made where its reader needs it: a carry in the slot of the next iteration (or the
+/// slot of the residual stack that saves it), a stacked result in its slot, a part at its place in
+/// the concatenation, a new parameter in the donated old one. View ops are windows. An elementwise
 /// result takes the memory of an operand that dies there.
 Schedule lower(const Graph& graph, const LowerOptions& options);
 

@@ -116,7 +116,7 @@ void Level::emit_cond(int u) {
       std::optional<ValueId> before;
       for (size_t i = 0; i < inputs.size(); ++i)
         if (same_window(inputs[i], branch->results[j])) before = level->graph().inputs()[i];
-      level->send_output(outputs[j], branch->results[j], before);
+      level->request_output(outputs[j], branch->results[j], before);
     }
     level->plan();
     level->emit(branch->alternatives.emplace_back());
@@ -157,7 +157,7 @@ void Level::emit_while(int u) {
       begins = true;
     }
     if (!same_window(init, slot)) emit_copy(init, slot, begins, node.provenance);
-    slot.begins = false;
+    slot.begins_lifetime = false;
     slots.push_back(std::move(slot));
   }
   const auto inputs_of = [&](size_t g) {
@@ -195,7 +195,7 @@ void Level::emit_while_body(const std::vector<View>& slots, std::vector<Instruct
   const size_t first_carry = graph_.inputs().size() - slots.size();
   for (size_t k = 0; k < slots.size(); ++k) {
     const ValueId in = graph_.inputs()[first_carry + k], made = graph_.outputs()[k];
-    if (use(made).canon != in && may_become(in, made)) send_output(made, slots[k], in);
+    if (use(made).canon != in && may_become(in, made)) request_output(made, slots[k], in);
   }
   plan();
   emit(out);

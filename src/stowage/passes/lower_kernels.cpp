@@ -58,7 +58,7 @@ View Level::place_result(int u, ValueId v, bool& begins, std::vector<ValueId>& t
     reusable_[v.index()] = context_.options.reuse;
   }
   storage_[v.index()] = view;
-  view.begins = begins;
+  view.begins_lifetime = begins;
   return view;
 }
 
@@ -138,7 +138,7 @@ void Level::emit_rows(int u) {
     const Node& product = graph_.node(un.nodes[0]);
     Kernel made = op_kernel(u);
     inputs[0] = outputs[0];
-    inputs[0].begins = false;
+    inputs[0].begins_lifetime = false;
     if (!is_read_by(un, outputs[0])) {
       made.program = std::make_shared<const RowProgram>(builder.build(inputs, outputs));
       made.inputs.insert(made.inputs.end(), inputs.begin() + 1, inputs.end());
@@ -148,7 +148,7 @@ void Level::emit_rows(int u) {
     // The host is to lie over what the unit reads: the product goes elsewhere, and comes first.
     inputs[0] = new_buffer(product.first_result, product);
     made.outputs = {inputs[0]};
-    made.outputs[0].begins = true;
+    made.outputs[0].begins_lifetime = true;
     push(std::move(made));
   }
   kernel.program = std::make_shared<const RowProgram>(builder.build(inputs, outputs));
@@ -171,12 +171,13 @@ Kernel Level::op_kernel(int u) const {
       kernel.inputs.push_back(access(node.operands[i]));
       continue;
     }
-    const Unit maker = unit_that_makes(graph_, un, i);
+    const Unit maker = prologue_unit(graph_, un, i);
     const RowsBuilder builder(graph_, maker, units_, u, un.prologues[i].value);
     std::vector<View> inputs;
     for (ValueId v : builder.loads()) inputs.push_back(access(v));
     const View whole = contiguous_view(BufferId(), graph_.type(un.prologues[i].value));
-    kernel.made[i] = {std::make_shared<const RowProgram>(builder.build(inputs, {whole})), whole};
+    kernel.prologues[i] = {std::make_shared<const RowProgram>(builder.build(inputs, {whole})),
+                           whole};
     kernel.inputs.insert(kernel.inputs.end(), inputs.begin(), inputs.end());
   }
   return kernel;
@@ -209,7 +210,7 @@ void Level::emit_op(int u) {
     bool begins = true;
     View out = place_result(u, graph_.node(unit(u).nodes[1]).first_result, begins, taken);
     if (!same_window(sum, out)) emit_copy(sum, out, begins, node.provenance);
-    out.begins = false;
+    out.begins_lifetime = false;
     kernel.inputs.push_back(out);
     kernel.outputs.push_back(std::move(out));
     push(std::move(kernel));
@@ -224,7 +225,7 @@ void Level::emit_op(int u) {
       View& later = kernel.outputs[static_cast<size_t>(i) + 1];
       out = later;
       out.dtype = graph_.type(node.result(i)).dtype;
-      later.begins = false;
+      later.begins_lifetime = false;
       storage_[node.result(i).index()] = out;
       continue;
     }

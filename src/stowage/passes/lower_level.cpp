@@ -11,7 +11,7 @@
 
 namespace stow {
 
-class KeptUnits {
+class UnitCache {
  public:
   // The units for these windows of the inputs, which `make` returns where they are not known.
   template <typename Make>
@@ -26,7 +26,7 @@ class KeptUnits {
   std::map<const Graph*, std::deque<std::pair<std::vector<View>, Units>>> by_graph_;
 };
 
-std::shared_ptr<KeptUnits> keep_units() { return std::make_shared<KeptUnits>(); }
+std::shared_ptr<UnitCache> make_unit_cache() { return std::make_shared<UnitCache>(); }
 
 namespace lowering {
 namespace {
@@ -35,7 +35,7 @@ Units units_of(const Graph& graph, const std::vector<View>& input_views, const L
   const auto find = [&] {
     return fuse(graph, input_views, options.fuse, options.least_epilogue, options.target.threads);
   };
-  return options.kept_units ? options.kept_units->of(graph, input_views, find) : find();
+  return options.unit_cache ? options.unit_cache->of(graph, input_views, find) : find();
 }
 
 }  // namespace
@@ -94,7 +94,7 @@ bool Level::is_whole(ValueId v) const {
   return v == root;
 }
 
-void Level::send_output(ValueId out, const View& view, std::optional<ValueId> before) {
+void Level::request_output(ValueId out, const View& view, std::optional<ValueId> before) {
   const ValueId root = made_root(out);
   if (!is_whole(out) || graph_.is_input(root) || has_destination(root) || use(root).unit < 0 ||
       storage_[root.index()])
@@ -168,7 +168,7 @@ void Level::emit_copy(const View& from, const View& to, bool begins,
   }
   kernel.inputs = {from};
   kernel.outputs = {to};
-  kernel.outputs[0].begins = begins;
+  kernel.outputs[0].begins_lifetime = begins;
   kernel.provenance = made_by(Pass::kLower, provenance);
   push(std::move(kernel));
 }
@@ -205,7 +205,7 @@ bool Level::can_share(int u, ValueId v, ValueId root) const {
   for (NodeId m : un.nodes)
     for (ValueId o : graph_.node(m).operands) {
       if (use(o).root != root) continue;
-      if (use(o).canon != root || is_before_rows(un, m)) return false;
+      if (use(o).canon != root || is_product_or_prologue(un, m)) return false;
       read = true;
     }
   return read;

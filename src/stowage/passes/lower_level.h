@@ -1,5 +1,5 @@
-// Level: the place of each value of a graph, and the instructions that make the value. Five files
-// define its functions, each those of one subject.
+// Level: lowers one graph to memory and instructions. lower_*.cpp define its functions.
+// Not an interface for other passes; see lower.h.
 #pragma once
 
 #include <limits>
@@ -18,42 +18,45 @@ namespace stow::lowering {
 
 constexpr int kForever = std::numeric_limits<int>::max();
 
-// No group: a write begins the life of what it writes; kPieces: of its piece of a concatenation;
-// kInPlace: as kOwnLife, over rows of an argument that its scan has just read.
+// Values of Destination::begin_group without a group. kOwnLife: the write begins the lifetime of
+// the memory that it writes. kPieces: the write begins the lifetime of its piece of a
+// concatenation. kInPlace: as kOwnLife, for a concatenation over an argument whose rows its scans
+// read just before.
 constexpr int kOwnLife = -1, kPieces = -2, kInPlace = -3;
-constexpr int64_t kMaxPlaces = 512;  // Limit of a buffer's slots and iterations that lie apart.
+constexpr int64_t kMaxPlaces = 512;  // The most places of a buffer (Buffer::n_places).
 
-// A place that a value is asked to be made at.
+// The window in which a value should be made.
 struct Destination {
   View view;
-  // Parts of one concatenation share a group: the first written begins it.
+  // A number that parts of one concatenation share: the first part written begins the lifetime.
   int begin_group = kOwnLife;
-  // The input of the level that lies there before; an invalid one where nothing does, none where that
-  // is not known.
+  // The input of the level that lies there before; an invalid id if nothing does; none if that is
+  // unknown.
   std::optional<ValueId> before;
 };
 
 class Level;
 
-// How a scan's values lie.
+// The memory of a scan's carries and stacks.
 struct ScanPlan {
   LoopId loop;
   std::unique_ptr<Level> body;
   struct Ring {
-    bool invariant = false;  // the carry never changes
-    int stack = -1;          // the stacked result that saves it, sharing its memory
-    int64_t depth = 1;
+    bool invariant = false;  // true if the carry never changes
+    int stack = -1;          // the stacked result that saves the carry and is its memory; or -1
+    int64_t depth = 1;       // number of slots
     View base;  // slot 0, without terms of this loop
     int64_t slot_bytes = 0;
-    // The place that the result is asked for at: slot 0, where the final value lies.
+    // If the final value has a destination: that window, which is slot 0 and gets the final value.
     std::optional<View> home;
   };
   std::vector<Ring> rings;
-  std::vector<bool> reusable;                    // body inputs whose memory the body may write over
+  std::vector<bool> reusable;                    // by body input: the body may write over it
   std::vector<View> stacks;                      // whole stacked results
   std::vector<std::optional<View>> interleaved;  // stacked results that share a buffer
 };
 
+// State that all levels of one lowering share.
 struct Context {
   Schedule schedule;
   const LowerOptions& options;
@@ -67,34 +70,34 @@ struct Context {
     b.slot_bytes = slots > 0 ? bytes / slots : 0;
     b.provenance = provenance;
     b.label = std::move(label);
-    if (options.iterations_apart) b.each = each;
+    if (options.iterations_apart) b.loop_dims = loop_dims;
     schedule.buffers.push_back(std::move(b));
     return BufferId(schedule.buffers.size() - 1);
   }
 
   int64_t iterations() const {
     int64_t n = 1;
-    for (const EachIteration& e : each) n *= e.trip_count;
+    for (const LoopDim& dim : loop_dims) n *= dim.trip_count;
     return n;
   }
 
-  // Bytes that a nested graph takes while it runs, beside its inputs; a cache of
-  // Level::inner_bytes().
+  // A cache of Level::inner_bytes().
   std::map<const Graph*, int64_t> inner_bytes;
 
-  // The loops around the instructions that are being made; those do not count with which the
-  // iterations would be too many.
-  std::vector<EachIteration> each;
+  // The loops around the current instructions, for Buffer::loop_dims; without loops that would make
+  // more than kMaxPlaces iterations.
+  std::vector<LoopDim> loop_dims;
 };
 
-// While it lives, buffers are made for the body of this loop.
+// While it lives, new buffers belong to the body of this loop.
 class InLoop {
  public:
   InLoop(Context& context, LoopId loop, int64_t trip_count)
-      : context_(context), depth_(context.each.size()) {
-    if (context.iterations() * trip_count <= kMaxPlaces) context.each.push_back({loop, trip_count});
+      : context_(context), depth_(context.loop_dims.size()) {
+    if (context.iterations() * trip_count <= kMaxPlaces)
+      context.loop_dims.push_back({loop, trip_count});
   }
-  ~InLoop() { context_.each.resize(depth_); }
+  ~InLoop() { context_.loop_dims.resize(depth_); }
   InLoop(const InLoop&) = delete;
   InLoop& operator=(const InLoop&) = delete;
 
@@ -103,7 +106,7 @@ class InLoop {
   size_t depth_;
 };
 
-// One graph: the program's own or a loop's body.
+// One graph: the program's own, the body of a loop or a branch.
 class Level {
  public:
   Level(Context& context, const Graph& graph, std::vector<View> input_views,
@@ -117,32 +120,34 @@ class Level {
   ValueId made_root(ValueId v) const;
   /// Position of the last read of a root's memory; kForever if the level returns it.
   int last_use(ValueId root) const { return last_use_[root.index()]; }
-  /// The same, parts of a concatenation that may lie in it and are read by themselves counted.
+  /// As last_use(), including reads of the parts of a concatenation, which may lie in its memory.
   int last_use_with_parts(ValueId root) const;
   /// Position at which a root is written; -1 for inputs.
   int definition(ValueId root) const;
-  /// As definition(), but parts that are written where they belong in a concatenation count.
+  /// As definition(), but for a concatenation the position of its first part that is written.
   int first_write(ValueId root) const;
 
-  /// `before` as in Destination.
+  /// Sets the window in which a root should be made. `before` as in Destination.
   void set_destination(ValueId root, View view, int begin_group = kOwnLife,
                        std::optional<ValueId> before = std::nullopt);
   bool has_destination(ValueId root) const { return destinations_[root.index()].has_value(); }
   const View& destination(ValueId root) const { return destinations_[root.index()]->view; }
 
-  /// True when v is all of its root in the same order: the root itself or a reshape of it.
+  /// True if v is all of its root in the same order: the root itself or a reshape of it.
   bool is_whole(ValueId v) const;
 
-  /// Asks for an output to be made in this window, where that can be; copy_to does the rest.
-  void send_output(ValueId out, const View& view, std::optional<ValueId> before = std::nullopt);
+  /// Makes `view` the destination of an output, if possible. copy_to() copies the output if it is
+  /// elsewhere in the end.
+  void request_output(ValueId out, const View& view, std::optional<ValueId> before = std::nullopt);
 
-  /// Real windows of the inputs; strides as told at construction.
+  /// Sets the actual windows of the inputs, with the strides given to the constructor.
   void set_inputs(const std::vector<View>& views);
   void set_input_reusable(const std::vector<bool>& reusable) { input_reusable_ = reusable; }
 
-  /// Destinations of what scans and concatenations are given, consumers before producers.
+  /// Chooses destinations for the operands of scans and concatenations, consumers before producers.
   void plan();
 
+  /// Appends the instructions of all units to `out`.
   void emit(std::vector<Instruction>& out);
 
   /// The window of any value whose root has been emitted.
@@ -155,100 +160,102 @@ class Level {
 
   MemoryKind kind_of(const View& view) const;
 
-  /// True when `unit` may write value `v` over the memory of `root`, which it reads.
+  /// True if unit `u` may write value `v` over the memory of `root`, which it reads.
   bool can_share(int u, ValueId v, ValueId root) const;
   /// can_share() for a unit that is a sort.
   bool sort_can_share(const Node& sort, ValueId v, ValueId root) const;
-  /// True if result v of a sort, which nothing reads, may lie where the next result, `later`, is written
-  /// after it.
+  /// True if result v of a sort, which nothing reads, may lie in the memory of result `later`,
+  /// which is written after it.
   bool lies_under(ValueId v, ValueId later) const;
 
-  /// True when the concatenation `v` may be made over an input: its parts are stacked by scans that
-  /// read the same rows of the input, each slice before it is written, and nothing else reads it.
+  /// True if the concatenation `v` may be made over an input: scans stack its parts and read the
+  /// same rows of the input, each slice before it is written, and nothing else reads the input.
   bool concat_can_share(ValueId v, ValueId input) const;
 
  private:
   const Unit& unit(int u) const { return units_.units[static_cast<size_t>(u)]; }
 
-  // The sum that a unit of a product and an addition adds to.
+  // The operand to which a unit of a product and an addition adds.
   ValueId sum_of(const Unit& un) const;
 
-  // Bytes of the device that each value takes while it lives; 0 for values that lie elsewhere.
+  // By value, the device bytes that it takes while it lives; 0 for values that lie elsewhere.
   std::vector<int64_t> value_bytes() const;
 
+  // Chooses the order of the units.
   void order();
 
-  // Bytes that a nested graph takes, in an order of its own.
+  // Bytes that a nested graph takes while it runs, without its inputs.
   int64_t inner_bytes(const Graph& graph) const;
 
-  // Bytes that each unit of one op takes beside its operands and results: its kernel's scratch if
-  // every value were contiguous, or the bytes that its nested graphs need.
+  // By unit, bytes that it takes besides operands and results: the scratch of its kernel if every
+  // value is contiguous, or the bytes that its nested graphs take.
   std::vector<int64_t> scratch_bytes() const;
 
-  // Roots that are read by scans alone, a slice of the leading axis at a time.
+  // Sets sliced_only_: roots that only scans read, a slice of the leading axis at a time.
   void find_sliced_only();
 
-  // A body may reshape what it gets, so that must be contiguous: all of it, or, where slices of
-  // the leading axis are handed in, each slice.
+  // Marks operands of a scan that must be contiguous because its body may reshape them: whole
+  // operands, or each slice of operands that are sliced along the leading axis.
   void mark_whole_operands(const Node& scan);
 
   // ---- scans: lower_scan.cpp ----
 
-  // The body of a scan, ordered, and nothing planned yet.
+  // Returns the plan of a scan, with its body ordered and nothing else decided if it is new.
   ScanPlan& open_scan(int u) const;
 
   void plan_scan(int u);
 
-  // The scanned operand, if there is one, that is all that the scan reads of `root`, slice by slice
-  // of its leading axis; else -1.
+  // Returns the number of the scanned operand that is the scan's only read of `root`, slice by
+  // slice along its leading axis; -1 if there is none.
   int sole_slices(const Node& scan, ValueId root) const;
 
-  // True if the scan reads `root` once, all of it, as what carry k begins with.
+  // True if the scan reads `root` once, all of it, as the initial value of carry k.
   bool begins_with(const Node& scan, int k, ValueId root) const;
 
   // can_share() for a scan. The final value of a carry may lie over the carry's initial value. A
-  // stacked result may lie over a scanned operand if each iteration has read its slice when it
-  // writes the result's.
+  // stacked result may lie over a scanned operand if each iteration reads its slice before it
+  // writes the slice of the result.
   bool scan_can_share(int u, ValueId v, ValueId root) const;
-  // True if each iteration has read its slice of operand i when it writes its slice of stack j.
+  // True if each iteration reads its slice of operand i before it writes its slice of stack j.
   bool slices_can_share(int u, int i, int j) const;
 
-  // Stacked results that are to lie over scanned operands: where that was settled already, and over
-  // what is made whole for this scan alone.
+  // Places stacked results over scanned operands: if their destination is that memory already, or
+  // if the operand is made only for this scan.
   void plan_over_operands(int u, const Node& node, ScanPlan& plan);
-  // True if a value that unit u reads last can be made where u wants it.
-  bool may_be_sent(int u, ValueId root) const;
+  // True if unit u, the last reader of `root`, may choose the destination of `root`.
+  bool may_choose_destination(int u, ValueId root) const;
 
   // True if nothing reads the stack of scanned operand i after this scan, and this scan reads it
   // once.
   bool slices_die(int u, const Node& node, size_t i) const;
 
   ScanPlan::Ring plan_ring(const Node& node, int k, ScanPlan& plan);
-  // True if the final value of a carry is asked for where a slot of its ring can lie.
+  // True if the destination of a carry's final value can be a slot of its ring.
   bool has_home(ValueId result, const ScanPlan::Ring& ring) const;
-  // Asks for the final value of a carry in the memory of what the carry begins with, where that is an
-  // input of the level whose heir needs the memory later.
+  // If the initial value of carry k is an input of the level whose memory an heir takes later,
+  // makes that memory the destination of the final value too.
   void share_memory_of_input(int u, const Node& node, int k);
 
   // True if each slot of stacked result j may lie anywhere, because only scans read it, a slot at a
   // time. False for long stacks: the packer would have too much to place.
   bool slots_apart(ValueId result, const ScanParams& p, size_t j) const;
 
-  // Stacks of one scan that nobody needs contiguous lie in one buffer, interleaved: what iteration
-  // i stacks stands together. So one scan's results can follow, slot by slot, where another's
-  // (the residuals that it consumes) were; two whole stacks could not both do so.
+  // Puts stacks of one scan that nothing needs contiguous into one buffer, interleaved by
+  // iteration. One scan's results can then take, slot by slot, the memory of the residuals that it
+  // consumes; separate whole stacks could not all do that.
   void plan_interleaved(const Node& node, ScanPlan& plan);
 
   void plan_stack(const Node& node, size_t j, ScanPlan& plan);
-  // A stack belongs to whoever computes its slices.
+  // The provenance of stacked result j: that of the node in the body that computes its slices.
   ProvenancePtr residual_provenance(const ScanPlan& plan, const ScanParams& p, size_t j,
                                     const Node& node) const;
 
+  // Chooses the destination of the initial value of carry k.
   void plan_init(int u, const Node& node, int k, ScanPlan& plan);
-  // True if nothing else needs the memory of a destination from the first write of `root` on.
+  // True if no other value needs the memory of a destination once `root` is first written.
   bool is_free_for(const Destination& d, ValueId root) const;
 
-  // True if a node reads a part of the concatenation `root` by itself: that part may lie in `root`.
+  // True if the node reads a part of the concatenation `root` directly; the part may lie in `root`.
   bool reads_part(const Node& node, ValueId root) const;
   // True if a concatenation that has `root` as a part is read at position `at` or later.
   bool is_part_of_living(ValueId root, int at) const;
@@ -261,17 +268,16 @@ class Level {
   // The levels of a cond's branches, or of a while's condition and body.
   std::vector<std::unique_ptr<Level>>& levels_of(int u) const;
 
-  // The number of the one operand that lies in the memory of `root`, all of it; -1 where there is
-  // no such one.
+  // The number of the operand that is `root`, if no other operand lies in its memory; else -1.
   int sole_operand(const Node& node, ValueId root) const;
 
   // can_share() for a cond. A result may lie over an operand if every branch returns that operand
-  // as the result, or has read it for the last time when it writes the result.
+  // as the result, or reads it for the last time before it writes the result.
   bool cond_can_share(int u, ValueId v, ValueId root) const;
   // can_share() for a while loop.
   bool while_can_share(const Node& node, ValueId v, ValueId root) const;
-  // True when `out` may take the memory of input `in`: it is that input, or it is written (where it
-  // is made, or copied at the end) once the input has been read.
+  // True if `out` may take the memory of input `in`: it is that input, or the input is read for the
+  // last time before `out` is written (when it is made, or copied at the end).
   bool may_become(ValueId in, ValueId out) const;
 
   // True if an operand dies here, so that the nested graphs may write over it.
@@ -279,15 +285,15 @@ class Level {
 
   void emit_cond(int u);
 
-  // True if a window is a whole piece: the bytes that live and die as one. Each iteration begins a
-  // carry anew, which would end the life of whatever lies beside it in its piece.
+  // True if a window is a whole slot (or buffer without slots): bytes with one live range. A ring
+  // slot must be whole, since each iteration begins its lifetime again.
   bool is_piece(const View& view) const;
-  // True if a window is a bit of a piece, and an input of this level is a bit of the same buffer. A
-  // write to the window begins no life: later iterations are still to read what lies beside it.
+  // True if a window is part of a slot, and an input of this level is part of the same buffer. A
+  // write to the window begins no lifetime: later iterations still read the rest of the slot.
   bool is_bit_beside_input(const View& view) const;
 
-  // Each carry lies in one slot, for how often the loop runs is not known: what the body makes of
-  // it is written there once the old value has been read, or copied there at the end.
+  // Each carry has one slot, since the number of iterations is not known. The body writes the new
+  // value there after the last read of the old one, or copies it there at the end.
   void emit_while(int u);
 
   void emit_while_body(const std::vector<View>& slots, std::vector<Instruction>& out,
@@ -297,11 +303,12 @@ class Level {
 
   void plan_concat(int u);
 
-  // The window that the root of `v` must take for `v` to lie at `view`, if there is one.
+  // The window that the root of `v` must take for `v` to lie at `view`; none if there is no such
+  // window.
   std::optional<View> root_view(ValueId v, View view) const;
 
-  // Parts along the leading axis live and die one by one, and so do slices of those that a scan
-  // stacks.
+  // The offsets in bytes of the pieces of a concatenation along the leading axis that have live
+  // ranges of their own: its parts, or slices of parts that scans stack. Empty for another axis.
   std::vector<int64_t> concat_pieces(const Node& node) const;
 
   // Returns the window of a part in the concatenation at `view`, `at` rows in; moves `at` past it.
@@ -320,31 +327,30 @@ class Level {
   // Storage for a result; `begins` tells whether the write begins a new life of its memory.
   View place_result(int u, ValueId v, bool& begins, std::vector<ValueId>& taken);
 
-  // Strides of a result whose kernel takes any: those in which what reads it, if all see it through
-  // the same transposes, reads row-major memory.
+  // Strides for a result whose kernel writes any strides: if all readers read it through one
+  // transpose, those with which the transposed value is row-major; else contiguous ones.
   Dims strides_for_readers(ValueId v) const;
 
+  // Returns an operand of unit u, not in `taken`, whose memory v may take; none if there is none.
   std::optional<ValueId> dying_operand(int u, ValueId v, const std::vector<ValueId>& taken) const;
-  // True if v has been read when `heir` is written over it.
+  // True if v is read for the last time before `heir` is written over it.
   bool dies_before(ValueId v, ValueId heir) const;
 
   void emit_rows(int u);
-  // The kernel of a unit's first node: its inputs, and the programs that make those that are made in
-  // passing; no outputs yet.
+  // The kernel of a unit's first node, with inputs and prologues but without outputs.
   Kernel op_kernel(int u) const;
   // True if a unit reads a value that lies exactly at `view`, other than its epilogue_output.
   bool is_read_by(const Unit& un, const View& view) const;
   ProvenancePtr unit_provenance(const Unit& un) const;
   void emit_op(int u);
 
-  // Copies an operand that its kernel reads without strides, unless it is contiguous.
+  // Copies operand i if it is not contiguous and its kernel needs it contiguous.
   void lay_out(const Node& node, size_t i, View& view);
 
   void emit_view_copy(int u);
 
-  // True if a window has no gaps and begins at a disk block in every iteration, as the plan will
-  // place it. Between two such windows a disk moves all but the ends of a span without a bounce
-  // buffer.
+  // True if a window is contiguous and will begin at a disk block in every iteration. Between two
+  // such windows, a move from or to the disk needs a bounce buffer only for the ends of a span.
   bool lies_on_blocks(const View& view) const;
 
   void push(Kernel kernel);
@@ -358,9 +364,10 @@ class Level {
   std::vector<std::optional<Destination>> destinations_;
   std::vector<std::optional<View>> storage_;
   std::vector<bool> reusable_;
-  // The value to be written later in the memory of an input, or of a value that lies over one.
+  // By value: for an input, or a value in the memory of one, the value that takes that memory
+  // later.
   std::vector<ValueId> heir_;
-  // True for roots that are moved to another memory. A write over them waits for the move.
+  // By root: true if it is moved to another memory. A write over it waits for the move.
   std::vector<bool> is_moved_;
   std::vector<bool> sliced_only_;
   std::vector<bool> begun_;

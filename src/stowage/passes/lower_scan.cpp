@@ -10,7 +10,7 @@ namespace {
 
 // Whether a carry never changes: it stays where the initial value lies.
 bool is_invariant(const ScanParams& p, const Graph& body, int64_t k) {
-  return handed_through(body, body.outputs()[static_cast<size_t>(k)]) ==
+  return skip_passthrough(body, body.outputs()[static_cast<size_t>(k)]) ==
          body.inputs()[static_cast<size_t>(p.n_consts + k)];
 }
 
@@ -188,8 +188,8 @@ void Level::plan_over_operands(int u, const Node& node, ScanPlan& plan) {
     const bool settled = has_destination(result);
     for (size_t i = first_x; context_.options.reuse && i < node.operands.size(); ++i) {
       const ValueId root = made_root(node.operands[i]);
-      const bool possible =
-          settled ? graph_.is_input(root) || has_destination(root) : may_be_sent(u, root);
+      const bool possible = settled ? graph_.is_input(root) || has_destination(root)
+                                    : may_choose_destination(u, root);
       if (taken[i] || !possible || !scan_can_share(u, result, root)) continue;
       // The body must not put anything else there.
       plan.reusable[i] = false;
@@ -205,7 +205,7 @@ void Level::plan_over_operands(int u, const Node& node, ScanPlan& plan) {
   }
 }
 
-bool Level::may_be_sent(int u, ValueId root) const {
+bool Level::may_choose_destination(int u, ValueId root) const {
   if (graph_.is_input(root) || use(root).unit < 0 || storage_[root.index()] ||
       has_destination(root) || last_use_with_parts(root) != position(u))
     return false;
@@ -269,7 +269,7 @@ ScanPlan::Ring Level::plan_ring(const Node& node, int k, ScanPlan& plan) {
     if (ring.depth == 1) return ring;
     const BufferId slots = context_.add_buffer(ring.slot_bytes * ring.depth, node.provenance,
                                                "carry", ring.depth, type.kind);
-    context_.schedule.buffers[slots.index()].apart = true;
+    context_.schedule.buffers[slots.index()].independent_slots = true;
     context_.schedule.buffers[slots.index()].first_slot = home.buffer;
     ring.base = contiguous_view(slots, type);
     return ring;
@@ -285,7 +285,7 @@ ScanPlan::Ring Level::plan_ring(const Node& node, int k, ScanPlan& plan) {
       context_.add_buffer(ring.slot_bytes * ring.depth, node.provenance,
                           ring.stack >= 0 ? "residual" : "carry", ring.depth, type.kind);
   ring.base = contiguous_view(buffer, type);
-  context_.schedule.buffers[buffer.index()].apart = apart;
+  context_.schedule.buffers[buffer.index()].independent_slots = apart;
   return ring;
 }
 
@@ -296,7 +296,7 @@ bool Level::has_home(ValueId result, const ScanPlan::Ring& ring) const {
     return false;
   if (ring.depth == 1) return true;
   const Buffer& buffer = context_.schedule.buffers[d->view.buffer.index()];
-  return ring.depth == 2 && buffer.slots == 1 && !buffer.apart && d->view.terms.empty();
+  return ring.depth == 2 && buffer.slots == 1 && !buffer.independent_slots && d->view.terms.empty();
 }
 
 void Level::share_memory_of_input(int u, const Node& node, int k) {
@@ -383,7 +383,7 @@ void Level::plan_stack(const Node& node, size_t j, ScanPlan& plan) {
                                                 residual ? "residual" : "stacked",
                                                 std::max<int64_t>(slots, 1), type.kind);
     view = contiguous_view(buffer, type);
-    context_.schedule.buffers[buffer.index()].apart = slots_apart(result, p, j);
+    context_.schedule.buffers[buffer.index()].independent_slots = slots_apart(result, p, j);
     reusable_[result.index()] = context_.options.reuse;
   }
   plan.stacks.push_back(view);
@@ -464,13 +464,14 @@ void Level::plan_body_outputs(const ScanParams& p, ScanPlan& plan) {
     const ValueId out = body.outputs()[static_cast<size_t>(k)];
     // A ring counts on a reshape being copied at the end.
     if (!ring.invariant && level.use(out).canon == level.made_root(out))
-      level.send_output(out, ring_view_in_loop(ring, p, plan.loop, 1),
-                        ring.depth > 1 ? ValueId()
-                                       : body.inputs()[static_cast<size_t>(p.n_consts + k)]);
+      level.request_output(out, ring_view_in_loop(ring, p, plan.loop, 1),
+                           ring.depth > 1 ? ValueId()
+                                          : body.inputs()[static_cast<size_t>(p.n_consts + k)]);
   }
   for (size_t j = 0; j < p.out_axes.size(); ++j)
-    level.send_output(body.outputs()[static_cast<size_t>(p.n_carries) + j],
-                      slot_view(plan.stacks[j], static_cast<size_t>(p.out_axes[j]), plan.loop, p));
+    level.request_output(
+        body.outputs()[static_cast<size_t>(p.n_carries) + j],
+        slot_view(plan.stacks[j], static_cast<size_t>(p.out_axes[j]), plan.loop, p));
 }
 
 void Level::emit_scan(int u) {

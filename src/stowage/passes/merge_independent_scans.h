@@ -1,5 +1,5 @@
-// The pass that merges scans over tiles into an independent scan, whose computation hides their moves.
-// Not the cutting of that work; that is tiles.h.
+// The pass that merges scans over tiles into an independent scan, whose work hides their moves.
+// Not the cutting of work into tiles; tiles.h does that.
 #pragma once
 
 #include <vector>
@@ -9,16 +9,17 @@
 
 namespace stow {
 
-/// The scan of the backward pass that computes most, products included; invalid where none has any.
+/// Returns the scan of the backward pass with the most FLOPs, among those with a product; invalid
+/// if there is none.
 NodeId busiest_backward_scan(const Graph& graph);
 
-/// By node, true if it neither depends on `nodes` nor they on it, over any path; false for `nodes`.
+/// By node, true if there is no path between it and `nodes` in either direction; false for `nodes`.
 std::vector<bool> independent_of(const Graph& graph, const std::vector<NodeId>& nodes);
 
-/// A scan over tiles (tiles.h) becomes part of the busiest scan of the backward pass if both have the same
-/// number of iterations and neither depends on the other: an iteration then does one of each. Example: the
-/// gradient of the head is there before those of the layers, so the moves of the head's update overlap with
-/// the layers' computation. Bits stay.
+/// Merges scans over tiles (tiles.h) into the busiest scan of the backward pass, if they have the
+/// same number of iterations and neither depends on the other: each iteration then does one
+/// iteration of each. Example: the gradient of the head is ready before those of the layers, so the
+/// moves of the head's update overlap with the layers' computation. Bits stay.
 Graph merge_independent_scans(const Graph& graph);
 
 }  // namespace stow

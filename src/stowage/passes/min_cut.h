@@ -15,8 +15,8 @@ class MinCut {
 
   explicit MinCut(size_t n) : edges_of_(n) {}
   void add_edge(int from, int to, int64_t capacity);
-  /// Finds the minimum cut that is nearest to the sink. Returns the flow; kInfinite or more if no
-  /// cut of finite capacity exists.
+  /// Finds the minimum cut nearest to the sink. Returns its capacity; kInfinite or more if there is
+  /// no cut of finite capacity.
   int64_t solve(int source, int sink);
   /// True if the vertex lies on the sink's side of the cut that solve() found.
   bool on_sink_side(int v) const { return sink_side_[static_cast<size_t>(v)]; }
@@ -26,7 +26,8 @@ class MinCut {
     int to;
     int64_t capacity;
   };
-  // Numbers the vertices by distance from the source. False if the sink cannot be reached.
+  // Computes the distance of each vertex from the source. Returns false if the sink cannot be
+  // reached.
   bool levels(int source, int sink);
   int64_t push(int v, int sink, int64_t limit);
 

@@ -1,5 +1,5 @@
 // The pass that moves to the device only the parts of an array that are read there.
-// Not slices by a scan; that is sink_into_scans.h.
+// Not for slices that a scan reads; sink_into_scans.h moves those.
 #pragma once
 
 #include "stowage/base/inside.h"
@@ -7,9 +7,9 @@
 
 namespace stow {
 
-/// Moves each slice by itself if only slices are read of an array that is moved to the device, and
-/// they are together no larger than the array. Weights of layers in a C++ loop then come layer by
-/// layer, and a policy says which of them are kept or moved again. Bits stay.
+/// If only slices of an array that is moved to the device are read, and together they are no larger
+/// than the array, moves each slice instead. Weights of layers in a C++ loop are then moved layer
+/// by layer, and a policy can keep each or move it again. Bits stay.
 Graph move_parts(const Graph& graph);
 
 }  // namespace stow

@@ -10,7 +10,8 @@ const Node* alone_before(const Graph& graph, const std::vector<int>& uses, const
   const ValueId x = node.operands[0];
   if (graph.is_input(x) || uses[x.index()] != 1) return nullptr;
   const Node& before = graph.def(x);
-  const bool alike = before.region == node.region && before.backward == node.backward && !before.leaves;
+  const bool alike = before.region == node.region && before.backward == node.backward &&
+                     !before.escapes_region;
   return alike ? &before : nullptr;
 }
 

@@ -32,7 +32,7 @@ void NumberedMoves::number(Instruction& instruction) {
   start.edit_kernel()->phase = MovePhase::kStart;
   Kernel* const awaited = done.edit_kernel();
   awaited->phase = MovePhase::kDone;
-  awaited->outputs[0].begins = false;
+  awaited->outputs[0].begins_lifetime = false;
   starts.push_back(std::move(start));
   dones.push_back(std::move(done));
 }

@@ -1,4 +1,4 @@
-// NumberedMoves: a schedule whose moves are numbered, and what all trials of overlapping it share.
+// NumberedMoves: a schedule with numbered moves, and the facts that all trials of overlap share.
 // Not a trial; overlapper.h makes one.
 #pragma once
 
@@ -12,13 +12,13 @@
 
 namespace stow {
 
-/// True if a kernel moves bytes between memories or devices and is not cut in two yet.
+/// True if a kernel moves bytes between memories or devices and is not split into start and done.
 inline bool is_move(const Kernel& kernel, const std::vector<Buffer>& buffers) {
   return kernel.phase == MovePhase::kWhole && stream_of(kernel, buffers) != StreamKind::kCompute;
 }
 
-/// Gives an instruction its own loop or branch, cut off from the schedule that it was copied from,
-/// and visits the instructions of kernels in it.
+/// Gives an instruction its own copy of its loop or branch, no longer shared with the schedule that
+/// it was copied from, and calls visit_kernel for each instruction in it that is a kernel.
 template <typename VisitKernel>
 void own_bodies(Instruction& instruction, const VisitKernel& visit_kernel) {
   const auto all = [&](Instructions& list) {
@@ -38,8 +38,9 @@ void own_bodies(Instruction& instruction, const VisitKernel& visit_kernel) {
   }
 }
 
-/// Trials copy what they change, so the kernels here stay as they are and where they are.
+/// Trials copy what they change, so the kernels here neither change nor move.
 struct NumberedMoves {
+  /// Facts of a kernel that every trial needs.
   struct Described {
     StreamKind stream = StreamKind::kCompute;
     Lane lane = 0;
@@ -48,20 +49,19 @@ struct NumberedMoves {
 
   explicit NumberedMoves(const Schedule& whole);
 
-  // True if a write begins the life of more than the bytes that it writes: nothing may be written
-  // there before. A buffer that a loop fills bit by bit begins with the first bit, see
-  // begin_no_bits.
+  // True if a write begins the lifetime of a whole buffer, so nothing may be written there before.
+  // A buffer that a loop fills part by part is different, see Overlapper::clear_partial_begins.
   static bool begins_all(const Schedule& schedule, const View& view) {
     const Buffer& b = schedule.buffers[view.buffer.index()];
-    return view.begins && view.terms.empty() && b.slots == 1 && b.parts.size() == 1;
+    return view.begins_lifetime && view.terms.empty() && b.slots == 1 && b.parts.size() == 1;
   }
 
   Schedule schedule;
-  std::vector<Instruction> starts, dones;  // starts and dones of the moves, by number
+  std::vector<Instruction> starts, dones;  // by number of the move (Kernel::transfer)
   std::unordered_map<const Kernel*, Described> described;
-  std::vector<const Described*> in_order;  // one a kernel, as for_each_kernel() meets them
+  std::vector<const Described*> in_order;  // by kernel, in the order of for_each_kernel()
   std::vector<int> n_accesses;             // by buffer, before any move is split
-  std::vector<bool> is_result;             // by buffer
+  std::vector<bool> is_result;             // by buffer: true if an output of the program lies in it
 
  private:
   void count_accesses();

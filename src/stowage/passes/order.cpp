@@ -2,13 +2,12 @@
 
 #include <algorithm>
 #include <limits>
-#include <map>
-#include <mutex>
 #include <set>
 #include <utility>
 
+#include "stowage/base/scoped_cache.h"
 #include "stowage/passes/beam_order.h"
-#include "stowage/passes/kept_orders.h"
+#include "stowage/passes/order_cache.h"
 
 namespace stow {
 
@@ -19,26 +18,10 @@ struct FoundOrder {
   std::vector<std::string> limits;
 };
 
-// The orders that are kept for the scopes that live.
-struct OrderTable {
-  std::mutex mutex;  // guards the rest
-  int n_scopes = 0;
-  std::map<std::vector<int64_t>, FoundOrder> found;  // by the whole problem
-  size_t n_numbers = 0;                              // of all problems
-  size_t n_reused = 0;
-
-  void clear() {
-    found.clear();
-    n_numbers = 0;
-  }
-};
-OrderTable& kept_orders() {
-  static OrderTable table;
-  return table;
+ScopedCache<FoundOrder>& order_cache() {
+  static ScopedCache<FoundOrder> cache;
+  return cache;
 }
-
-// So many numbers of problems are kept, 64 MB of them.
-constexpr size_t kMostNumbers = 8'000'000;
 
 // All that an order depends on.
 std::vector<int64_t> numbers_of(const Graph& graph, const Units& units,
@@ -54,11 +37,11 @@ std::vector<int64_t> numbers_of(const Graph& graph, const Units& units,
   for (size_t u = 0; u < facts.size(); ++u) {
     const UnitFacts& f = facts[u];
     const auto& operands = units.units[u].operand_units;
-    add(place[u], f.host_bytes, f.write_bytes, f.scratch_bytes, operands.size(), f.reads.size(),
-        f.writes.size());
+    add(place[u], f.epilogue_output_bytes, f.write_bytes, f.scratch_bytes, operands.size(),
+        f.reads.size(), f.writes.size());
     for (int o : operands) add(o);
     for (const Read& read : f.reads) {
-      add(read.covers);
+      add(read.may_overwrite);
       add_value(read.root);
     }
     for (ValueId v : f.writes) add_value(v);
@@ -91,12 +74,12 @@ std::vector<UnitFacts> collect_facts(const Graph& graph, const Units& units,
     const bool in_place = unit.kind == UnitKind::kRows || adds_to_sum(unit);
     for (ValueId root : reads) facts[u].reads.push_back({root, in_place});
     if (!unit.epilogue_output.valid()) continue;
-    facts[u].host_bytes = bytes[unit.epilogue_output.index()];
+    facts[u].epilogue_output_bytes = bytes[unit.epilogue_output.index()];
     for (NodeId m : unit.nodes) {
-      if (!is_before_rows(unit, m)) continue;
+      if (!is_product_or_prologue(unit, m)) continue;
       for (ValueId v : graph.node(m).operands)
         for (Read& read : facts[u].reads)
-          if (read.root == units.uses[v.index()].root) read.covers = false;
+          if (read.root == units.uses[v.index()].root) read.may_overwrite = false;
     }
   }
   return facts;
@@ -191,49 +174,18 @@ std::vector<int> order_units(const Graph& graph, const Units& units,
                              readers, found.limits);
     return found;
   };
-  const auto give = [&](FoundOrder found) {
-    limits.insert(limits.end(), found.limits.begin(), found.limits.end());
-    return std::move(found.order);
+  const auto numbers = [&] {
+    return numbers_of(graph, units, facts, value_bytes, place, strategy, most_windows);
   };
-  OrderTable& kept = kept_orders();
-  const auto has_scope = [&] {
-    const std::lock_guard lock(kept.mutex);
-    return kept.n_scopes > 0;
-  };
-  if (strategy == OrderStrategy::kProgram || !has_scope()) return give(find());
-  std::vector<int64_t> numbers =
-      numbers_of(graph, units, facts, value_bytes, place, strategy, most_windows);
-  std::unique_lock lock(kept.mutex);
-  if (const auto at = kept.found.find(numbers); at != kept.found.end()) {
-    ++kept.n_reused;
-    return give(at->second);
-  }
-  lock.unlock();
-  FoundOrder found = find();
-  lock.lock();
-  if (kept.n_scopes > 0) {
-    if (kept.n_numbers + numbers.size() > kMostNumbers) kept.clear();
-    kept.n_numbers += numbers.size();
-    kept.found.insert_or_assign(std::move(numbers), found);
-  }
-  return give(std::move(found));
+  FoundOrder found =
+      strategy == OrderStrategy::kProgram ? find() : order_cache().find(numbers, find);
+  limits.insert(limits.end(), found.limits.begin(), found.limits.end());
+  return std::move(found.order);
 }
 
-KeptOrders::KeptOrders() {
-  OrderTable& kept = kept_orders();
-  const std::lock_guard lock(kept.mutex);
-  if (kept.n_scopes++ == 0) kept.n_reused = 0;
-}
-KeptOrders::~KeptOrders() {
-  OrderTable& kept = kept_orders();
-  const std::lock_guard lock(kept.mutex);
-  if (--kept.n_scopes == 0) kept.clear();
-}
-size_t KeptOrders::n_reused() {
-  OrderTable& kept = kept_orders();
-  const std::lock_guard lock(kept.mutex);
-  return kept.n_reused;
-}
+OrderCacheScope::OrderCacheScope() { order_cache().begin_scope(); }
+OrderCacheScope::~OrderCacheScope() { order_cache().end_scope(); }
+size_t OrderCacheScope::n_reused() { return order_cache().n_reused(); }
 
 int64_t peak_bytes(const Graph& graph, const Units& units, const std::vector<int64_t>& value_bytes,
                    const std::vector<int64_t>& scratch_bytes, const std::vector<int>& order) {

@@ -1,5 +1,5 @@
 // Orders in which the units of one graph may run.
-// Not a judgement between them; that is the packing's.
+// Not the choice between orders; the packed results decide (session/).
 #pragma once
 
 #include <string>
@@ -18,17 +18,18 @@ enum class OrderStrategy : uint8_t {
 };
 inline constexpr int kNumOrderStrategies = 3;
 
-/// `value_bytes`: what a value takes when it is made and gives back after its last reader, by value;
-/// 0 for what lies elsewhere (arguments, slices of stacks that stay). `scratch_bytes`: what a unit
-/// takes while it runs, by unit; only the beam search heeds it. A search that stops after `most_windows`
-/// pieces of the order says so in `limits` (Schedule::limits).
+/// Returns the numbers of the units in an order that respects their operands. `value_bytes`: by
+/// value, bytes that it takes from its definition to its last read; 0 for values in other memory
+/// (arguments, slices of stacks that stay). `scratch_bytes`: by unit, bytes that it takes while it
+/// runs; only the beam search uses it. A search that stops after `most_windows` windows adds a
+/// sentence to `limits` (Schedule::limits).
 std::vector<int> order_units(const Graph& graph, const Units& units,
                              const std::vector<int64_t>& value_bytes,
                              const std::vector<int64_t>& scratch_bytes, OrderStrategy strategy,
                              std::vector<std::string>& limits,
                              size_t most_windows = kMostOrderWindows);
 
-/// The largest sum of live bytes in that order, scratch included.
+/// Returns the largest sum of live bytes in that order, scratch included.
 int64_t peak_bytes(const Graph& graph, const Units& units, const std::vector<int64_t>& value_bytes,
                    const std::vector<int64_t>& scratch_bytes, const std::vector<int>& order);
 

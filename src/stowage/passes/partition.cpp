@@ -172,8 +172,8 @@ class Writer {
     const Val x = reshard(type, local, as, level_.at(v), source(v));
     map_.set(v, x.id());
     Graph& graph = b_.graph();
-    if (node.leaves && !graph.is_input(x.id()))
-      graph.mutable_node(graph.value(x.id()).node).leaves = true;
+    if (node.escapes_region && !graph.is_input(x.id()))
+      graph.mutable_node(graph.value(x.id()).node).escapes_region = true;
     if (!level_.is_manual(v)) notes_.value(type, level_.at(v), source(v));
   }
 

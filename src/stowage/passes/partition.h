@@ -1,5 +1,5 @@
 // The partitioner: from a program over whole arrays to the program of one position of a mesh.
-// Not differentiation, which is done before, and no memory plan, which sees a local program alone.
+// Not differentiation, which comes before, and not the memory plan, which sees only local programs.
 #pragma once
 
 #include <optional>
@@ -16,25 +16,26 @@ namespace stow {
 
 struct Partitioned {
   Graph graph;                               ///< Program of one position, over parts.
-  std::vector<AxisSharding> out;             ///< How the outputs lie.
+  std::vector<AxisSharding> out;             ///< Shardings of the outputs.
   std::vector<ShardingNote> notes;           ///< The largest first.
   std::vector<CollectiveCount> collectives;  ///< By op; only ops that occur.
 };
 
-/// Input i of the result is the part of input i that a position holds under `in[i]`, output o that
-/// of output o under `out[o]`; where that says nothing, as propagation leaves it.
+/// Returns the program of one position. Its input i is the part of input i under sharding `in[i]`,
+/// its output o the part of output o under `out[o]`; without `out[o]`, propagation chooses the
+/// sharding.
 ///
 /// Runs on a differentiated, flat and simplified graph, before residuals are chosen. Each op gets
-/// the mesh axes for which resharding its operands and results sends the fewest bytes, a product
-/// those that cut its work into the most parts and of these the ones with the fewest bytes (ties:
-/// results' axes first, then operands' in order). Its own rule makes it local (OpDef::local). A
-/// reshard stands where a value is read, once for forward and once for backward nodes and once a
-/// checkpointed region, so that a gathered value is no residual. Partial results are reduced where
-/// they are made. Every size of mesh gives one graph of the same size.
+/// the mesh axes for which resharding its operands and results sends the fewest bytes; a product
+/// gets those that cut its work into the most parts, then those with the fewest bytes (ties: axes
+/// of results first, then of operands in order). OpDef::local makes the op local. A value is
+/// resharded where it is read: once for forward nodes, once for backward nodes and once for each
+/// checkpointed region, so a gathered value is never a residual. Partial results are reduced where
+/// they are made. The size of the graph does not depend on the size of the mesh.
 ///
 /// Errors: TraceError if a sharding does not fit its type or is partial; if a scan goes over an
 /// axis that is cut (names the bytes that gathering it would take); if the branch of a cond or the
-/// end of a loop may differ between positions; if `strict`, for the first notes.
+/// end of a loop may differ between positions; for the first notes, if `strict`.
 Partitioned partition(const Graph& graph, const MeshShape& mesh, std::span<const AxisSharding> in,
                       std::span<const std::optional<AxisSharding>> out,
                       const PartitionOptions& options = {});

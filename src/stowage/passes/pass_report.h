@@ -1,5 +1,5 @@
-// PassReport: sentences for the user that passes add to the plan's report.
-// Not the report; plan/analysis.h has that.
+// PassReport: sentences that passes add to the plan's report.
+// Not the report itself; that is MemoryAnalysis in plan/analysis.h.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace stow {
 
-/// Sentences for MemoryAnalysis, which says what each list is for.
+/// Sentences for MemoryAnalysis::limits and MemoryAnalysis::notes.
 struct PassReport {
   std::vector<std::string> limits;  ///< Bounds of work that took effect.
   std::vector<std::string> notes;   ///< Requests without effect.

@@ -1,6 +1,5 @@
-// The names that checkpoint policies ask for, and those that are refused: names that do not occur,
-// that no derivative needs, or whose values lie elsewhere already.
-// Not what is kept or recomputed; residuals.h has that.
+// Checks of the names that checkpoint policies ask for; a name without effect is an error.
+// Not the choice of kept values (residuals.h).
 #pragma once
 
 #include <map>
@@ -16,51 +15,56 @@
 
 namespace stow {
 
-/// The names in the regions of one policy; a product bears that of any product.
+/// The names in the regions of one policy. A product without batch axes has the name
+/// kWantsPlainProduct.
 struct RegionNames {
+  // `any`: names of values on which the policy could act. `repeatable`: those of `any` whose values
+  // recomputation would repeat. `elsewhere`: names in while loops, custom_vjps and other regions.
   std::set<std::string> any, repeatable, elsewhere;
   std::set<std::string> returned;   // names of values that the body of a loop returns
-  // To be moved: of the repeatable ones outside loops, branches and other regions.
+  // Names of `repeatable` that the policy offloads, outside loops, branches and other regions.
   std::set<std::string> offloaded;
-  std::map<std::string, MemoryKind> off_device;  // memories of values that cannot be offloaded
+  std::map<std::string, MemoryKind> off_device;  // names of values that are off the device already
   bool differentiated = false;
   ProvenancePtr made;  // the first checkpoint of the policy
 };
 
-/// The names that the policies of a graph ask for, and what became of each request. Policies of one
-/// name count as one: a function that makes its policy anew for each layer asks for the same in
-/// each.
+/// The names that the policies of a graph ask for, and the effect of each request. Policies with
+/// equal names count as one: a function may make an equal policy for each layer.
 struct PolicyRequests {
   std::map<const Policy*, RegionNames> names;  // by policy, in its regions that have a derivative
-  std::set<std::pair<std::string, std::string>> moved;  // the policy's name and the value's
-  int most_kept_in_turn = 0;        // as shorten_lives'
+  std::set<std::pair<std::string, std::string>> moved;  // names of policy and moved value
+  int most_kept_in_turn = 0;        // argument of shorten_lives()
   PassReport report;
 };
 
 /// The regions around a node, outermost first.
 std::vector<RegionId> region_chain(const Graph& graph, RegionId region);
-/// Returns the name by which a policy may ask for this node; nothing for a node without one.
+/// Returns the name by which a policy may ask for this node; none for a node without one.
 std::optional<std::string> wanted_name(const Node& node);
-/// The results of a node that its function has: residuals of scans and conds come behind them.
+/// Number of results of a node without the residuals of a scan or cond, which come last.
 int n_own_results(const Node& node);
-/// A name that a policy asks for must be one it can act on: of a value in its region, and where
-/// there is a derivative, of one that this depends on. What lies elsewhere and products are asked for
-/// where there is a derivative alone: a function without one keeps nothing anyway.
-/// `is_body`: of a loop with carries.
+/// Checks that policies can act on the names that they ask for: each must name a value in the
+/// region and, if the region has a derivative, one on which values of the backward pass depend.
+/// Names of values off the device and products are only checked if there is a derivative.
+/// `is_body`: true for the body of a loop with carries. Errors: TraceError for a name without
+/// effect.
 void check_wanted_names(const Graph& graph, PolicyRequests& requests, bool is_body);
-/// A name that a policy offloads must have been moved for a backward pass, in any of its regions. A name
-/// that a policy keeps is a permission alone: a list of such names may hold more than a function needs.
-/// Errors: TraceError when nothing of a name was moved. Where `twice` says that the program holds second
-/// derivatives, a note in `requests.report` instead: they may read other values than the first does, and a
-/// function does not know how often it is differentiated.
+/// Checks that each name that a policy offloads was moved for a backward pass, in any of its
+/// regions. A name that a policy keeps is only a permission, so a list may hold more names than a
+/// function needs.
+/// Errors: TraceError if no value of a name was moved. If `twice` (the program holds second
+/// derivatives), a note in `requests.report` instead: second derivatives may read other values than
+/// first ones, and a function does not know how often it is differentiated.
 void check_effects(PolicyRequests& requests, bool twice);
-/// True if a node of the graph, or of one nested in it, is of a derivative that has been differentiated.
+/// True if a node of the graph, or of a nested one, belongs to a derivative that has been
+/// differentiated.
 bool is_differentiated_twice(const Graph& graph);
 
-/// Checks the names that policies ask for in a graph as it was traced. Later passes may find
-/// nothing left of a region whose gradient reads the region's inputs alone; a name that occurs
-/// nowhere is found here all the same.
-/// Errors: TraceError when a policy asks for a name that nothing in any of its regions has.
+/// Checks the names that policies ask for in a graph as it was traced. Later passes may remove all
+/// of a region whose gradient reads only the region's inputs, so only this check always finds a
+/// misspelt name.
+/// Errors: TraceError if a policy asks for a name that no value in any of its regions has.
 void check_names_occur(const Graph& traced);
 
 }  // namespace stow

@@ -1,4 +1,4 @@
-// The node that a checkpoint policy is asked about in a program of one position.
+// PolicySubjects: the node that a checkpoint policy is asked about, in the program of one position.
 // Not the policy's answer.
 #pragma once
 
@@ -10,12 +10,12 @@
 
 namespace stow {
 
-/// A product whose parts are summed over positions is, for a policy, the sum: keeping the parts
-/// would sum them again in the backward pass.
+/// If the parts of a product are summed over positions, a policy that keeps the product keeps the
+/// sum, and not the parts: these would have to be summed again in the backward pass.
 class PolicySubjects {
  public:
   explicit PolicySubjects(const Graph& graph) : graph_(&graph) {
-    std::vector<int> reduced;  // how often each value is reduced over positions
+    std::vector<int> reduced;  // by value: number of reductions over positions that read it
     for (const Node& node : graph.nodes()) {
       if (!is_reduction(node)) continue;
       reduced.resize(graph.n_values());
@@ -27,9 +27,10 @@ class PolicySubjects {
     for (size_t v = 0; v < uses.size(); ++v) is_part_[v] = reduced[v] > 0 && reduced[v] == uses[v];
   }
 
-  /// True for a value that nothing reads but a reduction over positions.
+  /// True for a value that only reductions over positions read.
   bool is_part(ValueId v) const { return !is_part_.empty() && is_part_[v.index()]; }
-  /// The node that a policy is asked about for a result of `node`.
+  /// Returns the node that a policy is asked about for a result of `node`: for the reduction of a
+  /// part, the node that makes the part; else `node`.
   const Node& of(const Node& node) const {
     if (!is_reduction(node) || !is_part(node.operands[0]) || graph_->is_input(node.operands[0]))
       return node;
@@ -42,7 +43,7 @@ class PolicySubjects {
   }
 
   const Graph* graph_;
-  std::vector<bool> is_part_;  // by value; empty where nothing is reduced
+  std::vector<bool> is_part_;  // by value; empty if there are no reductions
 };
 
 }  // namespace stow

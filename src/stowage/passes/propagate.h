@@ -1,5 +1,5 @@
-// How every value of a program lies on a mesh, from how its inputs and outputs shall lie.
-// Not the program of one position; passes/partition writes that.
+// Sharding propagation: the sharding of every value of a program, from those of inputs and outputs.
+// Not the program of one position; passes/partition makes that.
 #pragma once
 
 #include <memory>
@@ -13,20 +13,20 @@
 
 namespace stow {
 
-/// The shardings of a graph and of those nested in it.
+/// The shardings of a graph and of its nested graphs.
 struct GraphShardings {
   const Graph* graph = nullptr;
-  std::vector<AxisSharding> of;  ///< By value; never partial.
-  /// By value: it is one position's own, as in the body of shard_map. Its type is that of the part,
-  /// and `of` says whole, but for axes that are automatic.
+  std::vector<AxisSharding> of;  ///< By value, its sharding; never partial.
+  /// By value: true if it is local to one position, as in the body of shard_map. Its type is then
+  /// that of the part, and `of` is whole except for automatic mesh axes.
   std::vector<bool> manual;
-  /// By value, of manual ones: a bit for each mesh axis that the partitioner may cut it with.
+  /// By value, for manual ones: a bit for each mesh axis by which the partitioner may cut it.
   std::vector<uint64_t> automatic;
-  /// By value, of manual ones: a bit for each mesh axis along which positions may hold different
+  /// By value, for manual ones: a bit for each mesh axis along which positions may hold different
   /// values.
   std::vector<uint64_t> varies;
-  std::vector<bool> fixed;               ///< By value: nothing spreads to it.
-  std::vector<ShardingFactors> factors;  ///< By node; none of nodes that hold graphs.
+  std::vector<bool> fixed;               ///< By value: true if propagation must not change it.
+  std::vector<ShardingFactors> factors;  ///< By node; empty for nodes that hold graphs.
   /// By node, then by nested graph.
   std::vector<std::vector<std::unique_ptr<GraphShardings>>> nested;
 
@@ -35,22 +35,25 @@ struct GraphShardings {
   /// True for a manual value that no mesh axis may cut.
   bool is_closed(ValueId v) const { return manual[v.index()] && automatic[v.index()] == 0; }
   /// A bit for each mesh axis that may cut the value.
-  uint64_t may_cut(ValueId v) const { return manual[v.index()] ? automatic[v.index()] : ~uint64_t{0}; }
+  uint64_t may_cut(ValueId v) const {
+    return manual[v.index()] ? automatic[v.index()] : ~uint64_t{0};
+  }
 };
 
-/// True for a value that is made anew as each reader wants it, since that takes no operand but a
-/// scalar: a constant of one number, an iota, a scalar that is broadcast. Shardings do not spread
-/// through it.
+/// True for a value that each reader recomputes in its own sharding, since it has no operand or
+/// only a scalar: a splat constant, an iota, a broadcast scalar. Shardings do not spread through
+/// it.
 bool is_made_at_use(const Graph& graph, ValueId v);
 
-/// Spreads shardings along the factors of ops and the edges between graphs, forwards and backwards,
-/// until nothing changes. Inputs, outputs that say so and `reshard` nodes are fixed. Axes spread in
-/// Shardy's order of priorities: first through elementwise ops and marks, then through all ops but
-/// from the operand of a broadcast to its result, then there too. Where letters compete for a mesh
-/// axis in one value, the one that comes first in the op's results, then operands, has it. The
-/// scanned axis of a stack gets no mesh axis. A fixed order of nodes makes the result the same
-/// everywhere. Errors: TraceError if the result of a shard_map may differ along a mesh axis that
-/// its specification leaves out.
+/// Spreads shardings along the factors of ops and between graphs, forwards and backwards, until
+/// nothing changes. Inputs, outputs with an entry in `out`, and `reshard` nodes are fixed. Axes
+/// spread with Shardy's priorities: first through elementwise and identity ops; then through all
+/// ops, except from the operand of a broadcast to its result; then there too. If letters compete
+/// for a mesh axis in one value, the letter that comes first in the op's results, then operands,
+/// gets it. The scanned axis of a stack gets no mesh axis. Nodes are visited in a fixed order, so
+/// the result is deterministic.
+/// Errors: TraceError if the result of a shard_map may differ along a mesh axis that its
+/// specification leaves out.
 std::unique_ptr<GraphShardings> propagate(const Graph& graph, const MeshShape& mesh,
                                           std::span<const AxisSharding> in,
                                           std::span<const std::optional<AxisSharding>> out);

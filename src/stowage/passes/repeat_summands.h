@@ -1,5 +1,5 @@
-// The pass that repeats elementwise work for each reduction of it.
-// Not fusion; fuse.h makes one program of each reduction and the work that it alone reads.
+// The pass that repeats elementwise work for each reduction that reads it.
+// Not fusion: fuse.h makes one program of each reduction and the work that it alone reads.
 #pragma once
 
 #include "stowage/base/inside.h"
@@ -7,10 +7,10 @@
 
 namespace stow {
 
-/// The graph with elementwise work over much smaller arrays, such as a difference of all pairs of rows,
-/// made once for each kind of reduction that reads it: reductions over different axes cannot be one
-/// program, and what they share would have to be stored. A function, such as an exponential, over what near
-/// caches hold is stored all the same. Bits stay. Nested graphs too.
+/// Repeats elementwise work over much smaller arrays, such as the difference of all pairs of rows,
+/// for each kind of reduction that reads it. Reductions over different axes cannot be one program,
+/// so a shared result would have to be stored. An expensive op, such as an exponential, whose
+/// result fits into a near cache is not repeated. Bits stay. Nested graphs included.
 Graph repeat_summands(const Graph& graph);
 
 }  // namespace stow

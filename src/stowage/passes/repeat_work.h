@@ -1,5 +1,5 @@
-// The pass that recomputes elementwise work over streamed arrays for readers that wait for a reduction.
-// Not checkpointing, which is passes/residuals; no policy asks for this.
+// The pass that recomputes streamed elementwise work for readers that wait for a reduction of it.
+// Not checkpointing (passes/residuals); no policy controls this.
 #pragma once
 
 #include <string>
@@ -10,13 +10,13 @@
 
 namespace stow {
 
-/// Elementwise work over arrays that are moved to the device may have two readers: a reduction, and work
-/// that waits for that reduction (an update that is scaled by its own norm). The second reader then makes
-/// the work again from the arrays. Each use can go tile by tile (tiles.h), and nothing whole is kept in
-/// between; the arrays are moved twice. Bits stay.
+/// Elementwise work over arrays that are moved to the device may have two readers: a reduction, and
+/// work that depends on that reduction (an update that is scaled by its own norm). This pass
+/// recomputes the work for the second reader. Each use can then go tile by tile (tiles.h), and no
+/// whole array is kept in between; the arrays are moved twice. Bits stay.
 ///
-/// Work that was made again may have late readers in its turn: an update scaled by one norm after another.
-/// After `most_rounds` such turns the rest stays as it is, and a sentence in `limits` says so.
+/// Recomputed work may have two readers of this kind again: an update scaled by one norm after
+/// another. After `most_rounds` rounds the rest stays as it is, and `limits` gets a sentence.
 Graph repeat_work(const Graph& graph, std::vector<std::string>& limits, int most_rounds = 8);
 
 }  // namespace stow

@@ -1,5 +1,5 @@
-// The values that one round over one graph keeps for its backward part, as a minimum cut by bytes.
-// Not the rewriting of the graph; residuals.cpp does that.
+// ResidualLevel: chooses the values that one graph keeps for its backward part, as a minimum cut by
+// bytes. Not the rewriting of the graph; residuals.cpp does that.
 #pragma once
 
 #include <algorithm>
@@ -18,10 +18,11 @@
 
 namespace stow {
 
-// One level of the pass over one graph, scans being single nodes.
+// One round of the residuals pass over one graph, in which a scan is a single node. Round 0 treats
+// outermost regions, and each further round the next inner level of regions.
 class ResidualLevel {
  public:
-  /// `clones` marks the nodes that earlier rounds recompute, those of no region being settled.
+  /// `depth`: number of the round. `clones`: by node, true if earlier rounds recompute it.
   ResidualLevel(const Graph& graph, const PolicyPtr& override_policy, int depth,
         const std::vector<bool>& clones, const std::map<size_t, ExposedScan>& exposed,
         PolicyRequests& requests)
@@ -32,8 +33,8 @@ class ResidualLevel {
         clones_(clones),
         exposed_(exposed) {}
 
-  // Values of this round's forward work that are kept; all others that the backward part reads
-  // are cloned. Empty when there is nothing to recompute.
+  // By value, true if this round keeps it; clones compute all other forward values that the
+  // backward part reads.
   std::vector<bool> choose_kept() {
     collect_crossing();
     kept_.assign(graph_.n_values(), false);
@@ -58,13 +59,15 @@ class ResidualLevel {
     return kept_;
   }
 
-  // Forward work of this round: nodes whose chain is deeper than what earlier rounds settled.
+  // True for forward work of this round: in later rounds, recomputed work that is still in a
+  // region.
   bool is_forward(const Node& node) const {
     return depth_ == 0 ? !node.backward
                        : node.backward && static_cast<int>(chain(node).size()) >= 1;
   }
-  // A node that earlier rounds recompute is no reader: it is there before the backward work that
-  // needs this round's values, and must not hold them until then.
+  // True for backward work that reads values of this round. A clone of an earlier round is no
+  // reader: it runs before the backward work that needs this round's values, and must not keep them
+  // live.
   bool is_reader(const Node& node) const {
     return node.backward && !is_forward(node) && !is_clone(node);
   }
@@ -72,8 +75,9 @@ class ResidualLevel {
     return clones_[static_cast<size_t>(&node - graph_.nodes().data())];
   }
 
+  /// Values of forward work, and costly inputs, that readers read.
   const std::vector<ValueId>& crossing() const { return crossing_; }
-  /// True where the policy allows to keep a value on the device.
+  /// True if the policy allows to keep a value on the device.
   bool may_keep(ValueId v) const {
     return graph_.type(v).kind == MemoryKind::kDevice && !keepable_input(v) &&
            ask(graph_.def(v), v).mark == Mark::kKeep;
@@ -95,9 +99,9 @@ class ResidualLevel {
   }
   int in(ValueId v) const { return 2 * vertex_[v.index()]; }
   int out(ValueId v) const { return 2 * vertex_[v.index()] + 1; }
-  // True if the backward part may read the value without its being kept.
+  // True if the backward part may read the value at no cost.
   bool free(ValueId v) const { return !is_forward_value(v) && !keepable_input(v); }
-  // True for an input that must be stacked to be kept: a carry in the joint body of two scans.
+  // True for an input that is kept only if it is stacked: a carry in the joint body of two scans.
   bool keepable_input(ValueId v) const { return costly_inputs_.count(v) > 0; }
 
   void collect_crossing() {
@@ -112,13 +116,13 @@ class ResidualLevel {
         for (ValueId v : node.operands) add(v);
   }
 
-  // A value that leaves its outermost region, for other forward work or for the gradient of what is
-  // outside, is there anyway.
+  // Marks values that escape their outermost region, to other forward work or to the gradient of
+  // nodes outside: they exist whether or not the region is recomputed.
   void mark_boundaries() {
     boundary_.assign(graph_.n_values(), false);
     for (const Node& node : graph_.nodes()) {
       if (!is_forward(node) && !is_clone(node)) continue;
-      for (int i = 0; node.leaves && i < n_own_results(node); ++i)
+      for (int i = 0; node.escapes_region && i < n_own_results(node); ++i)
         boundary_[node.result(i).index()] = true;
       const RegionId here = outermost(node);
       for (ValueId v : node.operands)
@@ -153,8 +157,8 @@ class ResidualLevel {
         twin_names_[twin_[node.result().index()]].push_back(node.as<NameParams>().name);
   }
 
-  // Values whose recomputation repeats work that a policy says to recompute and that is not cheap.
-  // One that the policy keeps is kept then: it was asked for to spare that work.
+  // Marks values whose recomputation repeats expensive work that the policy says to recompute. A
+  // value computed from them that the policy keeps must be kept, even if it is cheap itself.
   void find_expensive_recompute() {
     expensive_.assign(graph_.n_values(), false);
     for (const Node& node : graph_.nodes()) {
@@ -188,7 +192,8 @@ class ResidualLevel {
     return answer;
   }
 
-  // A value that is moved from another memory is moved again rather than kept.
+  // True for a node that is recomputed rather than kept. A value that is moved from another memory
+  // is moved again.
   bool is_cheap(const Node& node) const {
     if (node.op == OpKind::kDevicePut)
       return graph_.type(node.operands[0]).kind != MemoryKind::kDevice;
@@ -257,13 +262,14 @@ class ResidualLevel {
       edges_.push_back({-1, in(v), MinCut::kInfinite});
       return;
     }
-    // A value that enters another region is kept, or every region would be recomputed from the
-    // first one's input.
+    // A value that enters another region is kept; else every region would be recomputed from the
+    // input of the first one.
     const bool boundary = boundary_[v.index()];
     const bool recomputable =
-        !settled && ((answer.mark == Mark::kRecompute && !boundary) ||
-                     (is_cheap(node) && !(boundary && node.region.valid()) && !must_keep_.count(v)));
-    // A value that is to be offloaded and lies elsewhere already stays there.
+        !settled &&
+        ((answer.mark == Mark::kRecompute && !boundary) ||
+         (is_cheap(node) && !(boundary && node.region.valid()) && !must_keep_.count(v)));
+    // A value to offload that is off the device already stays there.
     const bool keepable = settled || boundary || answer.mark != Mark::kRecompute;
     edges_.push_back({in(v), out(v), keepable ? bytes : MinCut::kInfinite});
     if (!recomputable) {
@@ -278,7 +284,7 @@ class ResidualLevel {
 
  public:
   std::set<ValueId> costly_inputs_;
-  const std::vector<bool>* boundary_outputs_ = nullptr;  // none: all are
+  const std::vector<bool>* boundary_outputs_ = nullptr;  // by output; null: all are boundaries
 
  private:
   const Graph& graph_;
@@ -291,7 +297,7 @@ class ResidualLevel {
   std::vector<ValueId> crossing_, queue_;
   std::vector<bool> kept_, boundary_, expensive_;
   std::set<ValueId> must_keep_;
-  std::vector<ValueId> twin_;  // one for all values of the same data
+  std::vector<ValueId> twin_;  // by value: one representative for all values with the same data
   std::map<ValueId, std::vector<std::string_view>> twin_names_;
   std::vector<int> vertex_;
   std::vector<MemoryKind> destination_;

@@ -1,4 +1,4 @@
-// The pass that realises checkpoint marks: what the backward part reads is kept or recomputed.
+// The pass that applies checkpoint policies: keeps, recomputes or offloads values.
 // Not differentiation, and not the choice of a policy.
 #pragma once
 
@@ -9,22 +9,23 @@
 namespace stow {
 
 /// Rewrites a joint graph of forward and backward so that the backward part (Node::backward) reads
-/// only kept values, everything else being computed again there by clones.
+/// only kept values; clones in the backward part recompute all others.
 ///
-/// In a region, the policy says what may be kept and what must be recomputed; outside any region
-/// everything may be kept. Values that enter a region may always be kept. Of the values that may be
-/// kept, those of the fewest bytes are: a value that elementwise work gives back from other kept
-/// values is recomputed without being asked. Regions nest: an outer region is realised first, then
-/// what it recomputes is treated as forward work of the inner ones. A pair of a forward scan and
-/// its backward scan is treated as one iteration of both, their stacks following.
+/// In a region, the policy says which values may be kept and which must be recomputed; outside any
+/// region all values may be kept. Values that enter a region may always be kept. Among the allowed
+/// choices, the kept values are a minimum cut by bytes: a value that elementwise work computes from
+/// other kept values is recomputed even if it may be kept. Regions nest: an outer region is
+/// realised first, and the work that it recomputes then counts as forward work of the inner
+/// regions. A pair of a forward scan and its backward scan is treated as one iteration of both; its
+/// stacks follow from that.
 ///
-/// `override_policy`, when set, stands in for the policy of every region.
-/// A value that is to be offloaded is moved right after it is computed and brought back for its
-/// first backward reader; what was brought from another memory in the forward pass is brought again.
-/// Errors: TraceError when a policy asks for a name that no value in its region has, or none that
-/// the backward part depends on; when it offloads a name and nothing of it is read (policy_requests.h).
-/// `report`, when set, is told of bounds of work that took effect and of requests without effect;
-/// `most_kept_in_turn` is a bound (passes/rematerialize.h), smaller in tests.
+/// `override_policy`, if not null, replaces the policy of every region. An offloaded value is moved
+/// right after it is computed and moved back for its first backward reader. A value that the
+/// forward part moved to the device is moved to it again instead of being kept.
+/// Errors: TraceError if a policy asks for a name that no value in its region has, or that no value
+/// of the backward part depends on; or if it offloads a name and no such value is read
+/// (policy_requests.h). `report`, if not null, receives limits and notes. `most_kept_in_turn` is a
+/// bound of work (passes/rematerialize.h), smaller in tests.
 Graph realize_residuals(const Graph& joint, const PolicyPtr& override_policy,
                         PassReport* report = nullptr, int most_kept_in_turn = 64);
 

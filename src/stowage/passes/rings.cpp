@@ -29,12 +29,12 @@ bool in_one_slot(const View& view, int64_t slot_bytes) {
 void make_parts(Buffer& b, BufferId id, std::span<Instruction* const> list) {
   bool by_slot = b.parts.size() == 1;
   for_each_view_of(id, list, [&](const View& view) {
-    by_slot = by_slot && (!view.begins || in_one_slot(view, b.slot_bytes));
+    by_slot = by_slot && (!view.begins_lifetime || in_one_slot(view, b.slot_bytes));
   });
   if (!by_slot) {
     b.parts = {0};
     b.part_provenance.clear();
-    for_each_view_of(id, list, [](View& view) { view.begins = false; });
+    for_each_view_of(id, list, [](View& view) { view.begins_lifetime = false; });
     return;
   }
   b.parts.clear();
@@ -45,8 +45,8 @@ void make_parts(Buffer& b, BufferId id, std::span<Instruction* const> list) {
 }  // namespace
 
 bool has_slot_per_iteration(const Buffer& buffer, LoopId loop) {
-  return std::any_of(buffer.each.begin(), buffer.each.end(),
-                     [&](const EachIteration& e) { return e.loop == loop; });
+  return std::any_of(buffer.loop_dims.begin(), buffer.loop_dims.end(),
+                     [&](const LoopDim& e) { return e.loop == loop; });
 }
 
 void make_ring(Schedule& schedule, std::span<Instruction* const> list, const Loop& loop,
@@ -58,8 +58,8 @@ void make_ring(Schedule& schedule, std::span<Instruction* const> list, const Loo
   b.slot_bytes = align_up(b.bytes, schedule.alignment_bytes);
   b.bytes = b.slot_bytes * slots;
   b.slots = slots;
-  b.apart = true;
-  std::erase_if(b.each, [&](const EachIteration& e) { return e.loop == loop.id; });
+  b.independent_slots = true;
+  std::erase_if(b.loop_dims, [&](const LoopDim& e) { return e.loop == loop.id; });
   LoopTerm term;
   term.loop = loop.id;
   term.modulo = each ? 0 : slots;

@@ -1,5 +1,5 @@
-// Staging buffers of a loop that become rings, so that iterations do not wait for each other's.
-// Not the choice of which, nor of how many slots; that is transfers.h.
+// Turns staging buffers of a loop into rings, so that iterations need not wait for each other.
+// Not the choice of buffers and of numbers of slots; transfers.h makes it.
 #pragma once
 
 #include <span>
@@ -12,8 +12,9 @@ namespace stow {
 /// True if each iteration of a loop has a place of its own for the buffer.
 bool has_slot_per_iteration(const Buffer& buffer, LoopId loop);
 
-/// A buffer that only the instructions of `list`, the loop's body, touch becomes several that take
-/// turns by iteration and lie apart; one that is told apart, as many as there are iterations.
+/// Makes a buffer that only `list`, the body of the loop, touches a ring of `slots` slots that
+/// iterations use in turn; each slot may lie anywhere. If the buffer has a place for each iteration
+/// (Buffer::loop_dims), it gets a slot for each iteration instead.
 void make_ring(Schedule& schedule, std::span<Instruction* const> list, const Loop& loop,
                BufferId id, int64_t slots);
 

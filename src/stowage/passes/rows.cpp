@@ -13,9 +13,9 @@ bool is_column_reduce(const Graph& graph, const Node& node) {
 }
 
 uint64_t splat_bits(const Graph& graph, ValueId v) {
-  v = handed_through(graph, v);
+  v = skip_passthrough(graph, v);
   while (graph.def(v).op != OpKind::kConstant)
-    v = handed_through(graph, graph.def(v).operands[0]);
+    v = skip_passthrough(graph, graph.def(v).operands[0]);
   const auto& data = graph.def(v).as<ConstantParams>().data;
   uint64_t bits = 0;
   std::memcpy(&bits, data.data(), data.size());
@@ -47,7 +47,7 @@ RowsBuilder::RowsBuilder(const Graph& graph, const Unit& unit, const Units& unit
     stores_.push_back(unit.epilogue_output);
   }
   for (NodeId m : unit.nodes) {
-    if (is_before_rows(unit, m)) continue;
+    if (is_product_or_prologue(unit, m)) continue;
     const Node& node = graph.node(m);
     for (ValueId v : node.operands) {
       const ValueId canon = units.uses[v.index()].canon;
@@ -71,7 +71,7 @@ bool RowsBuilder::is_step(ValueId v) const {
 
 bool RowsBuilder::is_member(ValueId root) const {
   return units_.uses[root.index()].unit == unit_index_ &&
-         !is_before_rows(unit_, graph_.value(root).node);
+         !is_product_or_prologue(unit_, graph_.value(root).node);
 }
 
 int32_t RowsBuilder::operand_step(RowProgram& program, std::map<ValueId, int32_t>& steps,
@@ -139,7 +139,7 @@ RowProgram RowsBuilder::build(const std::vector<View>& inputs,
   };
   program.outputs.resize(outputs.size());
   for (NodeId m : unit_.nodes) {
-    if (is_before_rows(unit_, m)) continue;
+    if (is_product_or_prologue(unit_, m)) continue;
     const Node& node = graph_.node(m);
     const ValueId v = node.first_result;
     const int32_t out = output_index(v);

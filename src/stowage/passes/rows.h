@@ -12,17 +12,18 @@ namespace stow {
 
 class RowsBuilder {
  public:
-  /// `unit` is that of that index, or makes an operand of its product: then `only` is written.
+  /// `unit` is unit `unit_index`, or a prologue of its product. The program of a prologue writes
+  /// only the operand `only`.
   RowsBuilder(const Graph& graph, const Unit& unit, const Units& units, int unit_index,
               ValueId only = {});
 
-  /// Values that the program reads from memory, each once; the product that it follows first.
+  /// Values that the program reads from memory, each once; for an epilogue, the product first.
   const std::vector<ValueId>& loads() const { return loads_; }
-  /// Values that it writes; of a unit that follows a product, the host first.
+  /// Values that the program writes; for an epilogue, Unit::epilogue_output first.
   const std::vector<ValueId>& stores() const { return stores_; }
-  /// Values without elements that others read: no program writes them.
+  /// Needed values without elements, which the program does not write.
   const std::vector<ValueId>& empty() const { return empty_; }
-  /// The program, given where loads and stores lie.
+  /// Returns the program; `inputs` and `outputs` are the windows of loads() and stores().
   RowProgram build(const std::vector<View>& inputs, const std::vector<View>& outputs) const;
 
  private:
@@ -39,7 +40,7 @@ class RowsBuilder {
   std::vector<ValueId> loads_, stores_, empty_;
 };
 
-/// Element for element from one window to another of the same dims.
+/// Returns the program that copies one window to another of the same dims, element for element.
 RowProgram copy_program(const View& from, const View& to);
 
 }  // namespace stow

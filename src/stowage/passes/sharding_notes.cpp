@@ -57,9 +57,9 @@ std::string to_string(const ShardingNote& note) {
   if (note.kind == ShardingNoteKind::kThroughLarger)
     return fmt::format(
         "{} takes {} a position while it is resharded, between forms of at most {}, at {}", type,
-        format_bytes(note.bytes), format_bytes(note.could_be), note.source);
+        format_bytes(note.bytes), format_bytes(note.achievable_bytes), note.source);
   return fmt::format("{} takes {} a position at {}; one more mesh axis would make that {}", type,
-                     format_bytes(note.bytes), note.source, format_bytes(note.could_be));
+                     format_bytes(note.bytes), note.source, format_bytes(note.achievable_bytes));
 }
 
 }  // namespace stow

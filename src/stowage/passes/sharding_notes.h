@@ -1,5 +1,5 @@
-// The notes of a partition: what costs more than the shardings of a program say.
-// Not their form in text, which partition.h declares.
+// Collects the notes of a partition: values that cost more than the shardings of a program suggest.
+// Not the notes themselves (ir/partition_report.h).
 #pragma once
 
 #include <set>
@@ -12,18 +12,18 @@
 
 namespace stow {
 
-/// Gathers notes while a program is written. Those alike in all but how often they come count once.
+/// Collects notes while a program is partitioned. Equal notes count once.
 class ShardingNotes {
  public:
   ShardingNotes(const MeshShape& mesh, const PartitionOptions& options)
       : mesh_(mesh), options_(options) {}
 
-  /// Notes a plan whose largest form is larger than both ends. `source` names the value.
+  /// Adds a note if `plan` has a form larger than both ends. `source` names the value.
   void through_larger(const ArrayType& type, const ReshardPlan& plan, const AxisSharding& from,
                       const AxisSharding& to, std::string source);
-  /// Notes a value that one more mesh axis could cut.
+  /// Adds a note if one more mesh axis could cut the value. `source` names it.
   void value(const ArrayType& type, const AxisSharding& sharding, std::string source);
-  /// All of them, the largest first.
+  /// Moves out all notes, the largest first.
   std::vector<ShardingNote> take();
 
  private:
@@ -35,7 +35,7 @@ class ShardingNotes {
   std::set<std::string> seen_;
 };
 
-/// Throws TraceError that shows the first notes.
+/// Throws a TraceError that shows the first notes.
 [[noreturn]] void refuse_notes(const std::vector<ShardingNote>& notes);
 
 }  // namespace stow

@@ -53,7 +53,7 @@ bool is_made_for(const Graph& graph, const std::vector<int>& uses, ValueId v, co
   if (graph.is_input(v) || uses[v.index()] != 1) return false;
   const Node& maker = graph.def(v);
   return op_class(maker.op) == OpClass::kElementwise && maker.region == reader.region &&
-         maker.backward == reader.backward && !maker.leaves && !reader.leaves;
+         maker.backward == reader.backward && !maker.escapes_region && !reader.escapes_region;
 }
 
 // Whether something is computed for a reverse alone, nested graphs included.

@@ -1,4 +1,4 @@
-// The pass that merges equal work and drops what does nothing, before any plan is made.
+// The pass that merges equal work and removes nodes without effect, before any plan is made.
 // Not algebra on floats: the bits of every result stay.
 #pragma once
 
@@ -7,14 +7,15 @@
 
 namespace stow {
 
-/// Merges nodes that do the same on the same operands, applies the rewrites of peephole.h, computes
-/// what is only reversed from reversed operands, and then remove_dead_code, nested graphs included.
-/// Only nodes of one region and one `backward` flag are merged, and never an optimization_barrier;
-/// a merged node keeps the provenance of the first. Inputs, outputs, regions and marks stay. A pass
-/// is linear in time; there is one, and one more each time that reverses give way.
+/// Merges nodes with equal operations and operands, applies the rewrites of peephole.h, moves
+/// reverses to the operands of values that are read only in reverse, and calls remove_dead_code.
+/// Nested graphs included. Merges only nodes of one region and one `backward` flag, and never an
+/// optimization_barrier; the merged node has the provenance of the first. Inputs, outputs, regions
+/// and flags stay. One traversal takes linear time; each removal of reverses causes another
+/// traversal.
 ///
-/// For graphs that are differentiated already (a stop_gradient goes) and whose recomputation is not
-/// yet realised (clones would merge again); after that, remove_dead_code alone.
+/// The graph must be differentiated already (a stop_gradient is removed), and its recomputation not
+/// yet realised (clones would be merged again). After that, use remove_dead_code.
 Graph simplify(const Graph& graph);
 
 }  // namespace stow

@@ -7,12 +7,13 @@
 
 namespace stow {
 
-/// A device_put of what a scan stacks goes into the scan's body, one of a concatenation to its parts,
-/// through reshapes too, wherever nothing else reads what is moved. So a result that is asked for on
-/// the host, as by out_shardings, is never whole on the device. Bits stay.
+/// Moves a device_put of a stacked result into the scan's body, and a device_put of a concatenation
+/// to its parts, also through reshapes, if no other node reads the moved value. A result that the
+/// caller wants on the host, for example by out_shardings, is then never whole on the device. Bits
+/// stay.
 Graph sink_moves(const Graph& graph);
 
-/// True if a value is a stacked result of a scan, residuals aside.
+/// True if a value is a stacked result of a scan, but not a residual.
 bool is_stacked(const Graph& graph, ValueId v);
 
 }  // namespace stow

@@ -63,7 +63,7 @@ class Finder {
     std::vector<ValueId> sums;
     for (NodeId id : c.nodes)
       for (ValueId v : graph_.node(id).operands)
-        for (ValueId read : {v, brought_back(graph_, v)})
+        for (ValueId read : {v, round_trip_source(graph_, v)})
           if (is_made_in_tiles(read) && std::find(sums.begin(), sums.end(), read) == sums.end())
             sums.push_back(read);
     return sums;
@@ -150,7 +150,7 @@ class Finder {
       if (const NodeId maker = graph_.value(v).node; maker.valid() && below_[maker.index()])
         below_[id.index()] = true;
       fetches |= is_source(v) && is_big(v);
-      for (ValueId read : {v, brought_back(graph_, v)}) {
+      for (ValueId read : {v, round_trip_source(graph_, v)}) {
         const int c = read.valid() ? cluster_of(read) : -1;
         if (c < 0) continue;
         const bool of_row = dims(v) != cluster(c).dims && is_row_work(node, c);
@@ -186,7 +186,7 @@ class Finder {
     if (const int axes = row_work_axes(graph_.node(id), home.dims); axes > 0)
       home.n_axes = std::min(home.n_axes, axes);
     for (ValueId v : graph_.node(id).operands)
-      for (ValueId read : {v, brought_back(graph_, v)})
+      for (ValueId read : {v, round_trip_source(graph_, v)})
         if (is_made_in_tiles(read)) home.n_axes = 1;
     cluster_[id.index()] = c;
     below_[id.index()] = true;
@@ -203,7 +203,7 @@ class Finder {
   void push_makers(const Node& node, std::initializer_list<int> clusters,
                    std::vector<NodeId>& stack) const {
     for (ValueId v : node.operands) {
-      const ValueId back = brought_back(graph_, v);
+      const ValueId back = round_trip_source(graph_, v);
       const auto inside = [&](ValueId x) {
         return std::find(clusters.begin(), clusters.end(), cluster_of(x)) != clusters.end();
       };
@@ -346,10 +346,10 @@ bool is_sum_of_rows(const Graph& graph, ValueId v) {
   if (!onto.valid() || graph.is_input(onto) || !is_splat_constant(graph.def(onto)) ||
       2 * graph.type(node.operands[2]).elems() > graph.type(v).elems())
     return false;
-  return is_of_rows(node.as<GatherParams>(), graph.type(v).shape);
+  return takes_whole_rows(node.as<GatherParams>(), graph.type(v).shape);
 }
 
-bool is_of_rows(const GatherParams& p, const Shape& shape) {
+bool takes_whole_rows(const GatherParams& p, const Shape& shape) {
   return p.start_index_map == Dims{0} && p.batch_axes.empty() && p.slice_sizes[0] == 1 &&
          std::equal(shape.begin() + 1, shape.end(), p.slice_sizes.begin() + 1);
 }
@@ -374,7 +374,7 @@ bool is_fetch(const Graph& graph, ValueId v) {
          graph.type(graph.def(v).operands[0]).kind != MemoryKind::kDevice;
 }
 
-ValueId brought_back(const Graph& graph, ValueId v) {
+ValueId round_trip_source(const Graph& graph, ValueId v) {
   if (!is_fetch(graph, v)) return ValueId();
   const ValueId there = graph.def(v).operands[0];
   const bool moved = !graph.is_input(there) && moves_off_device(graph, graph.def(there));

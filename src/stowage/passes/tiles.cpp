@@ -70,19 +70,19 @@ class Streamer {
     for (ValueId v : from.outputs()) returned_[v.index()] = true;
   }
 
-  // What is independent of this scan is cut into as many tiles as it has iterations.
-  void go_beside(NodeId scan) {
-    beside_length_ = from_.node(scan).as<ScanParams>().length;
-    may_go_beside_ = independent_of(from_, {scan});
+  // Clusters that are independent of this scan are cut into as many tiles as it has iterations.
+  void match_scan(NodeId scan) {
+    scan_length_ = from_.node(scan).as<ScanParams>().length;
+    may_merge_ = independent_of(from_, {scan});
   }
 
   Graph run() {
-    std::vector<TileCluster> all = find_tile_clusters(from_, options_.bytes, beside_length_ > 0);
+    std::vector<TileCluster> all = find_tile_clusters(from_, options_.bytes, scan_length_ > 0);
     for (const TileCluster& found : all) members_.insert(found.nodes.begin(), found.nodes.end());
     const std::vector<bool> whole = left_whole(all);
     for (size_t i = 0; i < all.size(); ++i) {
       Cluster c{std::move(all[i]), {}, {}};
-      if (const std::optional<Tiling> tiling = tiling_beside(c)) {
+      if (const std::optional<Tiling> tiling = tiling_of_scan(c)) {
         c.tiling = *tiling;
         clusters_.push_back(std::move(c));
         continue;
@@ -143,7 +143,7 @@ class Streamer {
 
   // What a member's operand is to it: what it reads moved away and back, where that is at hand.
   ValueId read_by(const Cluster& c, ValueId v) const {
-    const ValueId back = brought_back(from_, v);
+    const ValueId back = round_trip_source(from_, v);
     return back.valid() && (back == c.direct || is_member(c, back) || is_made(c, back)) ? back : v;
   }
 
@@ -154,14 +154,14 @@ class Streamer {
     const auto maker = [&](ValueId v) { return from_.value(v).node; };
     for (NodeId id : c.nodes)
       for (ValueId v : from_.node(id).operands) {
-        const ValueId back = brought_back(from_, v);
+        const ValueId back = round_trip_source(from_, v);
         if (!back.valid() || from_.is_input(back) || members_.contains(maker(back))) continue;
         if (!last.valid() || maker(last) < maker(back)) last = back;
       }
     if (!last.valid()) return last;
     for (NodeId id : c.nodes)
       for (ValueId v : from_.node(id).operands) {
-        const ValueId back = brought_back(from_, v);
+        const ValueId back = round_trip_source(from_, v);
         if (is_member(c, v) || back == last || (back.valid() && is_member(c, back))) continue;
         const ValueId uniform = uniform_source(from_, v);
         const ValueId source = uniform.valid()       ? uniform
@@ -237,15 +237,15 @@ class Streamer {
     }
     return std::nullopt;
   }
-  // One tile an iteration of the scan beside which it is done; none where it cannot be.
-  std::optional<Tiling> tiling_beside(const Cluster& c) const {
-    const bool can = beside_length_ > 1 && c.moves && c.sums.empty() &&
+  // One tile for each iteration of the scan of match_scan(); none if the cluster cannot be merged.
+  std::optional<Tiling> tiling_of_scan(const Cluster& c) const {
+    const bool can = scan_length_ > 1 && c.moves && c.sums.empty() &&
                      std::all_of(c.nodes.begin(), c.nodes.end(),
-                                 [&](NodeId id) { return may_go_beside_[id.index()]; });
+                                 [&](NodeId id) { return may_merge_[id.index()]; });
     if (!can) return std::nullopt;
     for (int n = 1, most = most_axes(c, cut_values(c)); n <= most; ++n)
-      if (const int64_t all = product(c.dims, 0, static_cast<size_t>(n)); all % beside_length_ == 0)
-        return Tiling{n, all / beside_length_, beside_length_, 0};
+      if (const int64_t all = product(c.dims, 0, static_cast<size_t>(n)); all % scan_length_ == 0)
+        return Tiling{n, all / scan_length_, scan_length_, 0};
     return std::nullopt;
   }
   // Many tiles of little each wait more for the latency of moves than for the moves.
@@ -516,8 +516,8 @@ class Streamer {
   std::set<NodeId> members_;  // of any cluster
   std::vector<Cluster> clusters_;
   std::map<ValueId, ValueId> stacks_;  // of to_: what a scan stacked, by the whole that it makes
-  int64_t beside_length_ = 0;
-  std::vector<bool> may_go_beside_;
+  int64_t scan_length_ = 0;
+  std::vector<bool> may_merge_;
 };
 
 }  // namespace
@@ -525,9 +525,9 @@ class Streamer {
 Graph stream_tiles(const Graph& graph, const TileOptions& options) {
   if (options.bytes <= 0) return graph;
   Streamer streamer(graph, options);
-  const NodeId scan = options.beside ? busiest_backward_scan(graph) : NodeId();
+  const NodeId scan = options.match_backward_scan ? busiest_backward_scan(graph) : NodeId();
   if (!scan.valid()) return streamer.run();
-  streamer.go_beside(scan);
+  streamer.match_scan(scan);
   return merge_independent_scans(streamer.run());
 }
 

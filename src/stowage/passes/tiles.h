@@ -1,5 +1,5 @@
 // The pass that streams elementwise work over arrays on the host or disk, tile by tile, as scans.
-// Not the overlap of moves with work; and nothing that changes a bit.
+// Not the overlap of moves with computation (transfers.h).
 #pragma once
 
 #include "stowage/base/inside.h"
@@ -9,28 +9,28 @@ namespace stow {
 
 struct TileOptions {
   int64_t bytes = 0;  ///< Approximate size of a tile; 0: no tiles.
-  /// Arrays of at most that many bytes, counted as f32, are left whole if they come to the device,
-  /// make results as large, and send nothing away. Work that reads the same arrays is left whole
-  /// too. Tiles would cost a launch each and save little beside those results.
+  /// Arrays of at most this many bytes, counted as f32, stay whole if their work moves them to the
+  /// device, makes results as large, and moves nothing off the device. Work that reads the same
+  /// arrays stays whole too. Tiles would cost a launch each and save little memory compared with
+  /// the results.
   int64_t whole_bytes = 0;
-  bool beside = false;  ///< See below.
+  /// True to cut clusters that are independent of the busiest scan of the backward pass into as
+  /// many tiles as it has iterations, of any size, if that divides evenly, and to merge them into
+  /// that scan (merge_independent_scans.h).
+  bool match_backward_scan = false;
 };
 
-/// Rewrites each cluster (tile_clusters.h) into a scan over tiles of near `options.bytes`, or up to
-/// four times that where there would be more than 64. Its scanned operands are what was moved to the
-/// device, where it lies, and arrays on the device that the cluster reads; its constants are scalars;
-/// its body moves a tile in, computes and moves a tile out. So an optimizer's update of moments and
-/// weights on the host never has a whole one on the device. What other work needs whole on the device
-/// is moved there for that work as before.
+/// Rewrites each cluster (tile_clusters.h) into a scan over tiles of about `options.bytes`, or up
+/// to four times that if there would be more than 64 tiles. The scan's scanned operands are the
+/// arrays off the device, before their move, and arrays on the device that the cluster reads; its
+/// constants are scalars; its body moves a tile in, computes and moves a tile out. An optimizer's
+/// update of moments and weights on the host then never has a whole array on the device. An array
+/// that other work needs whole on the device is still moved there for that work.
 ///
-/// The leading axes are cut, evenly where a fitting divisor exists; else a second scan of one tile
+/// The leading axes are cut, evenly if there is a fitting divisor; else a second scan of one tile
 /// does the rest, and the results are concatenated. Elementwise work and reductions of other axes
-/// have the same bits in tiles. Left whole: arrays of up to two tiles, work over shapes that cannot
-/// be cut, and everything in nested graphs.
-///
-/// `beside`: what neither waits for the busiest scan of the backward pass nor is waited for by it is
-/// cut into as many tiles as that has iterations, of whatever size, where that goes evenly, and done
-/// in it (beside.h).
+/// have the same bits in tiles. Arrays of up to two tiles, work over shapes that cannot be cut, and
+/// nested graphs stay whole.
 Graph stream_tiles(const Graph& graph, const TileOptions& options);
 
 }  // namespace stow

@@ -24,7 +24,8 @@ void Overlapper::find_ringable(Items& items) {
     const Kernel* kernel = item.instruction.kernel();
     if (!kernel) continue;
     for (const View& view : kernel->outputs)
-      if (view.begins && first_touch(here, *kernel, view)) begins[view.buffer.index()] = true;
+      if (view.begins_lifetime && first_touch(here, *kernel, view))
+        begins[view.buffer.index()] = true;
   }
   // A done counts as its start does: both hold the windows of one move.
   std::vector<int> dones(n_buffers);
@@ -34,8 +35,9 @@ void Overlapper::find_ringable(Items& items) {
         for (const View& view : *views) ++dones[view.buffer.index()];
   for (size_t b = 0; b < n_buffers; ++b) {
     const Buffer& candidate = schedule_.buffers[b];
-    ringable_[b] = candidate.role == BufferRole::kTemporary && !candidate.separate &&
-                   candidate.slots == 1 && candidate.parts.size() == 1 && !candidate.apart && begins[b] &&
+    ringable_[b] = candidate.role == BufferRole::kTemporary && !candidate.outside_arena &&
+                   candidate.slots == 1 && candidate.parts.size() == 1 &&
+                   !candidate.independent_slots && begins[b] &&
                    here[b] - dones[b] == numbered_.n_accesses[b];
   }
 }
@@ -51,7 +53,7 @@ bool Overlapper::bound(const Item& item, const Item& other, RingSlots& needed) c
   const BufferId staging = item.accesses[is_inward(item.lane) ? 1 : 0].buffer;
   const bool either =
       item.stream == StreamKind::kCollective;  // both lie where the plan places them
-  return meets(
+  return conflicts(
       item, other, most_slots(item), [&](BufferId b) { return either || b == staging; }, needed);
 }
 
@@ -97,7 +99,7 @@ bool Overlapper::is_computed_here(const Items& items, size_t i) const {
     for (const Access& own : items[j].accesses)
       for (const Item* maker : makers)
         for (const Access& a : maker->accesses)
-          if (own.write && !a.write && !ringable_[a.buffer.index()] && meet(a, own, 1))
+          if (own.write && !a.write && !ringable_[a.buffer.index()] && aliases(a, own, 1))
             return true;
   return false;
 }

@@ -27,14 +27,14 @@ void Overlapper::postpone(Items& items) {
         for (size_t k = 0; k < others.size() && !waits[i]; ++k) {
           const auto& [j, other] = others[k];
           waits[i] = j < i && (own.write || other->write) &&
-                     (waits[j] || starts_late(items[i], items[j])) && meet(*other, own, 0);
+                     (waits[j] || starts_late(items[i], items[j])) && aliases(*other, own, 0);
         }
         others.emplace_back(i, &own);
       }
       n += waits[i];
     }
     if (n == 0 || waits[l] || !costs_little(items, begin, waits)) continue;
-    items.put_last(begin, l + 1, waits);
+    items.move_to_end(begin, l + 1, waits);
   }
 }
 
@@ -171,7 +171,7 @@ bool Overlapper::may_overtake(const Item& item, const Item& other) const {
   if (!k || k->transfer == own.transfer) return false;
   const Access &from = item.accesses[0], &to = item.accesses[1];
   return std::none_of(other.accesses.begin(), other.accesses.end(), [&](const Access& a) {
-    return meet(to, a, 0) || (a.write && meet(from, a, 0));
+    return aliases(to, a, 0) || (a.write && aliases(from, a, 0));
   });
 }
 

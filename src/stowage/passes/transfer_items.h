@@ -1,5 +1,5 @@
-// The list that passes/transfers.cpp reorders: instructions, the lanes of what is started and awaited.
-// Not the rules by which they change places.
+// Items: the list of instructions that passes/transfers reorders, with their lanes and accesses.
+// Not the rules of reordering; overlapper.h has those.
 #pragma once
 
 #include <algorithm>
@@ -14,8 +14,9 @@
 
 namespace stow {
 
-/// A stream's transfers of one direction, numbered as StreamKind. The collective stream has two: what
-/// computation waits for is started early, and in kReduced what computation has made is awaited late.
+/// The moves of one stream, numbered as StreamKind. The collective stream has two lanes: its own
+/// number for collectives that computation waits for, which start early; kReduced for collectives
+/// of computed values, which are awaited late.
 using Lane = size_t;
 inline constexpr Lane kReduced = kNumStreams;
 inline constexpr size_t kNumLanes = kNumStreams + 1;
@@ -25,14 +26,15 @@ inline Lane lane_of(const Kernel& kernel, StreamKind stream) {
   return stream == StreamKind::kCollective && reduces ? kReduced : static_cast<Lane>(stream);
 }
 
+/// True for lanes whose moves start early; moves of the other lanes are awaited late.
 inline bool is_inward(Lane lane) {
   return lane == static_cast<Lane>(StreamKind::kCopyIn) ||
          lane == static_cast<Lane>(StreamKind::kDiskRead) ||
          lane == static_cast<Lane>(StreamKind::kCollective);
 }
 
-/// The accesses of an instruction. Those of a kernel are computed once for all trials of a
-/// schedule.
+/// The accesses of an instruction, shared by copies: those of a kernel are computed once for all
+/// trials.
 class Accesses {
  public:
   using Shared = std::shared_ptr<const std::vector<Access>>;
@@ -52,22 +54,25 @@ class Accesses {
   Shared shared_;
 };
 
-/// One instruction of a list, `shift` iterations ahead of the loop around (behind, where negative).
+/// One instruction of a list, which runs `shift` iterations earlier than its loop (later, if
+/// negative).
 struct Item {
   Instruction instruction;
   int shift = 0;
   Accesses accesses;
-  int passed = 0;  // number of other moves of its stream under way at once; of a start or a done
+  int passed = 0;  // for a start or a done: number of other moves of its lane in flight meanwhile
   std::array<bool, kNumLanes> moves{};  // by lane: true if a nested list has moves of it
   StreamKind stream = StreamKind::kCompute;
   Lane lane = 0;
+  /// The kernel, if it is a move of that lane and phase; else null.
   const Kernel* move(Lane lane, MovePhase phase) const {
     const Kernel* k = instruction.kernel();
     return k && k->phase == phase && this->lane == lane ? k : nullptr;
   }
 };
 
-/// A list whose items change places often and are large.
+/// A list in which large items change places cheaply: it reorders pointers, and items stay in
+/// place.
 class Items {
  public:
   Items() = default;
@@ -85,16 +90,15 @@ class Items {
     items_.insert(place(at), &blocks_.back().back());
   }
   void erase(size_t at) { items_.erase(place(at)); }
-  /// The item at `from` goes to `to`; those between close up.
+  /// Moves the item at `from` to `to`; the items between shift by one.
   void relocate(size_t from, size_t to) {
     if (from < to)
       std::rotate(place(from), place(from + 1), place(to + 1));
     else
       std::rotate(place(to), place(from), place(from + 1));
   }
-  /// Moves the items of [begin, end) that are marked in `last`, by number, to the end of that
-  /// range.
-  void put_last(size_t begin, size_t end, const std::vector<bool>& last) {
+  /// Moves the items i of [begin, end) with last[i] to the end of that range.
+  void move_to_end(size_t begin, size_t end, const std::vector<bool>& last) {
     std::vector<Item*> moved;
     size_t to = begin;
     for (size_t i = begin; i < end; ++i)
@@ -124,7 +128,7 @@ class Items {
     return items_.begin() + static_cast<std::ptrdiff_t>(at);
   }
 
-  std::vector<std::vector<Item>> blocks_;  // all that were ever added; they stay where they are
+  std::vector<std::vector<Item>> blocks_;  // all items ever added, at fixed addresses
   std::vector<Item*> items_;
 };
 

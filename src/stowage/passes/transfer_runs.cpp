@@ -32,7 +32,7 @@ bool Overlapper::run_is_bound(const Items& items, size_t first, size_t n, const 
       const int lead = other.shift - item.shift;  // the other's, in iterations
       if (own.phase == MovePhase::kDone ? lead <= 0 : lead >= 0) return true;
     } else if (!runs_in_order(item, other) &&
-               meets(
+               conflicts(
                    item, other, most, [](BufferId) { return true; }, needed)) {
       return true;
     }
@@ -75,7 +75,7 @@ size_t Overlapper::join_preparation(Items& items, size_t i) {
 bool Overlapper::feeds(const Item& item, const Item& other) const {
   for (const Access& own : item.accesses)
     for (const Access& a : other.accesses)
-      if (own.write && !a.write && meet(own, a, item.shift - other.shift)) return true;
+      if (own.write && !a.write && aliases(own, a, item.shift - other.shift)) return true;
   return false;
 }
 
@@ -185,7 +185,7 @@ bool Overlapper::sink_run(Items& items, size_t i, size_t& n) {
     return false;
   }
   merge(rings);
-  items.put_last(i, items.size(), joins);
+  items.move_to_end(i, items.size(), joins);
   for (size_t m = 0; m < n; ++m) items.relocate(first + m, begin + m);
   return true;
 }

@@ -28,7 +28,7 @@ void Overlapper::share_scratch(Instruction& move, std::map<StreamKind, BufferId>
   if (!kernel.scratch.valid() || !is_cut(kernel)) return;
   const auto [it, fresh] = shared.try_emplace(stream_of(kernel, schedule_.buffers), kernel.scratch);
   Buffer& bounce = buffer(it->second);
-  bounce.each.clear();
+  bounce.loop_dims.clear();
   if (fresh || kernel.scratch == it->second) return;
   Buffer& own = buffer(kernel.scratch);
   bounce.bytes = bounce.slot_bytes = std::max(bounce.bytes, own.bytes);
@@ -151,11 +151,11 @@ void Overlapper::collect_loops(Instruction& instruction, std::set<LoopId>& loops
   }
 }
 
-void Overlapper::begin_no_bits(View& view) const {
+void Overlapper::clear_partial_begins(View& view) const {
   for (const LoopTerm& term : view.terms)
     if (term.loop == loop_->id &&
         std::abs(term.step * term.stride_bytes) < schedule_.buffers[view.buffer.index()].slot_bytes)
-      view.begins = false;
+      view.begins_lifetime = false;
 }
 
 void Overlapper::write(Items& items, int64_t trips, Instructions& list, Instructions& before,
@@ -177,7 +177,7 @@ void Overlapper::write(Items& items, int64_t trips, Instructions& list, Instruct
       if (item.shift != shift) continue;
       to.push_back(item.instruction);
       for_each_view(to.back(), [&](View& view, bool) {
-        if (iteration > 0) begin_no_bits(view);
+        if (iteration > 0) clear_partial_begins(view);
         fix_iteration(view, loop_->id, iteration);
       });
     }
@@ -192,7 +192,7 @@ void Overlapper::write(Items& items, int64_t trips, Instructions& list, Instruct
     Instruction& instruction = item.instruction;
     if (item.shift != 0) {
       for_each_view(instruction, [&](View& view, bool) {
-        if (item.shift > 0) begin_no_bits(view);
+        if (item.shift > 0) clear_partial_begins(view);
         for (LoopTerm& term : view.terms)
           if (term.loop == loop_->id) term.start += term.step * item.shift;
       });

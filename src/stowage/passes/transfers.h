@@ -1,5 +1,5 @@
-// The pass that lets moves between memories, and collectives, run beside the computation.
-// Not a choice of what is moved, nor of how far ahead the budget allows; session/ tries that.
+// The pass that overlaps moves between memories, and collectives, with the computation.
+// Not the choice of moves, nor of how far ahead the budget allows; session/ tries that.
 #pragma once
 
 #include <memory>
@@ -10,49 +10,53 @@
 
 namespace stow {
 
-/// Moves between two memories and collectives in a schedule, those in loops counted once.
+/// Number of moves between two memories and collectives in a schedule; one in a loop counts once.
 size_t count_moves(const Schedule& schedule);
 
-/// Up to so many moves ahead a staging buffer becomes a ring of two slots at most.
+/// Up to this many moves ahead, a staging buffer becomes a ring of at most two slots.
 inline constexpr int kFewAhead = 8;
 
-/// Splits moves between two memories into a start and a done, and puts computation between them:
-/// what comes in is started as soon as at most `ahead` others of its stream are under way or wait
-/// for their reader; what goes out is awaited as late. In a loop a move may be started in the
-/// iteration before, or awaited in the one after; its staging buffer then becomes a ring of slots
-/// where one would be written over. A move for a loop may be started in the last iterations of a loop
-/// before it, and one of a loop awaited in the first iterations of the next. No move passes what
-/// writes its source or touches its destination, so values are the same.
-///
-/// Collectives are moves here. One of what the list does not compute comes in: gathers of weights; the
-/// others go out: sums of gradients. All are of one stream, whose order is that of their starts. Dones of
-/// copies and elementwise kernels that make the operand of one that comes in move with its start; kernels
-/// that read the result of one that goes out, and starts of copies of that, may move with its done into
-/// the next iteration.
-///
-/// `ahead` is one number a move, in the order in which count_moves() meets them; a move of 0 stays
-/// as it is. Moves of so many bytes a list may be started before others of their stream whose source
-/// is not there yet. Errors: none; the lengths must agree.
+/// For each list of instructions, bytes of moves that may start before moves of their stream that
+/// precede them, whose source is not ready yet.
 struct OvertakingBytes {
-  int64_t early = 0;  ///< Bytes of moves that start a loop, or one of its iterations, earlier.
-  int64_t late = 0;   ///< Bytes of moves that start less early than that.
+  int64_t early = 0;  ///< Bytes of moves that this starts at least one loop or iteration earlier.
+  int64_t late = 0;   ///< Bytes of moves that this starts less than an iteration earlier.
   bool operator==(const OvertakingBytes&) const = default;
 };
+/// The result of overlap_transfers().
 struct Overlapped {
   Schedule schedule;
-  OvertakingBytes overtook;  ///< The most in any list.
-  int64_t work = 0;          ///< Pairs of a move and what it might pass that were looked at.
+  OvertakingBytes overtook;  ///< The most bytes in any list.
+  int64_t work = 0;          ///< Pairs of a move and another instruction that were examined.
 };
+/// Splits moves between two memories into a start and a done, and puts computation between them. A
+/// move to the device starts early: as soon as at most `ahead` others of its stream are in flight
+/// or wait for their reader. A move off the device is awaited late, by the same rule. In a loop, a
+/// move may start in the iteration before or be awaited in the one after; its staging buffer
+/// becomes a ring if two iterations would overlap in it. A move for a loop may start in the last
+/// iterations of the loop before it, and a move of a loop may be awaited in the first iterations of
+/// the next. No move passes an instruction that writes its source or touches its destination, so
+/// values are the same.
+///
+/// Collectives are moves here. Collectives of values that the list does not compute (gathers of
+/// weights) start early; the others (sums of gradients) are awaited late. All run on one stream, in
+/// the order of their starts. Elementwise kernels and dones of copies that make the operand of an
+/// early collective move with its start. Kernels that read the result of a late collective, and
+/// starts of copies of their results, may move with its done into the next iteration.
+///
+/// `ahead` has one number for each move, in the order of count_moves(); 0 leaves the move as it is.
+/// Errors: none; the lengths must agree.
 Overlapped overlap_transfers(const Schedule& schedule, const std::vector<int>& ahead,
                              const OvertakingBytes& may_overtake = {});
 
-/// overlap_transfers() of one schedule, many times: what every trial needs is worked out once.
+/// Runs overlap_transfers() on one schedule many times and computes shared facts once.
 class TransferTrials {
  public:
   explicit TransferTrials(const Schedule& schedule);
   TransferTrials(TransferTrials&&) noexcept;
   ~TransferTrials();
-  /// The result takes the memory of a schedule that is not needed any more, as of another trial.
+  /// As overlap_transfers(). The result reuses the memory of `memory`, for example an earlier
+  /// trial.
   Overlapped run(const std::vector<int>& ahead, const OvertakingBytes& may_overtake = {},
                  Schedule memory = {}) const;
 

@@ -1,5 +1,5 @@
 // The text of the units that fuse() makes, for dumps and golden tests.
-// Not read back; a schedule's text is (ir/schedule_printer.h).
+// Nothing reads it back; for the text of a schedule see ir/schedule_printer.h.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@
 
 namespace stow {
 
-/// One line a unit, by its number: its kind and iteration space, the units that it reads, then its nodes
-/// as in ir/print.h, one a line:
+/// Returns, for each unit, a line of its number, kind, iteration space and operand units, then a
+/// line for each of its nodes as in ir/print.h:
 ///
 ///   unit 1 rows [8,64] n_row_dims=1 reads 0
 ///     %3 = mul(%1, %2) : f32[8,64]

@@ -1,6 +1,5 @@
-// The pass that lays iterations of scans out one after another, where a scan asks for it.
-// Not a change of any bit: it runs after gradients and residuals were settled, so sums over
-// iterations are made in the order in which the loop makes them.
+// The pass that unrolls scans with `unroll`. It runs after residuals, so sums keep their order.
+// Not the choice of what to unroll.
 #pragma once
 
 #include "stowage/base/inside.h"
@@ -8,10 +7,10 @@
 
 namespace stow {
 
-/// Scans of `unroll` 0, or of at least their length, become their bodies one after another; stacks
-/// that pass from one such scan to another become the slices themselves. Other scans with `unroll`
-/// n become loops over blocks of n iterations, what is left over following them. In nested graphs
-/// too. Slices and concatenations that nothing reads are left for remove_dead_code.
+/// Replaces scans whose `unroll` is 0 or at least their length by their bodies, one after another;
+/// a stack between two such scans becomes single slices. Replaces scans with another `unroll` n > 1
+/// by scans over blocks of n iterations, followed by the remaining iterations. Nested graphs
+/// included. Slices and concatenations without readers remain for remove_dead_code.
 Graph unroll_scans(const Graph& graph);
 
 }  // namespace stow

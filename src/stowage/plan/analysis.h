@@ -21,15 +21,15 @@ struct KindAnalysis {
   int64_t alias_bytes = 0;  ///< Outputs that lie in donated arguments.
   int64_t temp_bytes = 0;   ///< Bytes at the peak that are neither arguments nor outputs.
   int64_t total_bytes = 0;
-  int64_t arena_bytes = 0;        ///< Size of the arena that the plan lays out: total - argument.
-  /// Arguments plus the largest sum of live bytes under the same order: no packing needs less.
+  int64_t arena_bytes = 0;        ///< Size of the arena that the plan lays out.
+  /// Arguments plus the largest sum of live bytes in the same order: no packing needs less.
   int64_t lower_bound_bytes = 0;
 };
 
-/// One owner of the peak.
+/// One owner of bytes that are live at the peak.
 struct PeakOwner {
   std::string source;  ///< Source path, "layers/mlp/up (model.cpp:41)".
-  std::string what;    ///< "residual", "output", "argument", "scratch", an op's name.
+  std::string what;    ///< The content: "residual", "output", "argument", "scratch", an op's name.
   int64_t bytes = 0;
   int64_t count = 0;  ///< Number of buffers or slots.
 };
@@ -38,17 +38,16 @@ struct MemoryAnalysis {
   std::array<KindAnalysis, kNumMemoryKinds> kinds;
   /// The most device bytes that moves in flight (started, not yet awaited) read or write at one
   /// time: an upper bound of the memory that overlap costs.
-  int64_t under_way_bytes = 0;
-  /// Bytes of values that stay on the device although they were to be sent to another memory and
-  /// fetched back: there is room, and the program would wait for their moves
-  /// (CompileOptions::keep_resident).
-  int64_t kept_bytes = 0;
-  int64_t peak_instant = 0;  ///< Index on the timeline of the first instant of the device's peak.
-  int64_t n_instants = 0;
+  int64_t in_flight_bytes = 0;
+  /// Bytes of offloaded values that stay on the device after all, because there is room and the
+  /// program would wait for their moves (CompileOptions::keep_resident).
+  int64_t kept_resident_bytes = 0;
+  int64_t peak_instant = 0;  ///< The first instant of the device's peak, as an index.
+  int64_t n_instants = 0;    ///< Length of the timeline.
   std::string peak_at;            ///< The instruction running at the peak.
   std::vector<PeakOwner> owners;  ///< Owners of the device's peak, largest first.
-  /// Searches that stopped at their limit of work, each in a sentence: a plan may exist that needs
-  /// less. Empty for nearly every program.
+  /// Searches that stopped at their bound of work, each in a sentence: a plan that needs less
+  /// memory may exist. Empty for nearly every program.
   std::vector<std::string> limits;
   /// Findings that a reader may want to act on, each in a sentence: a checkpoint that raises the
   /// peak, an offload without effect.
@@ -59,7 +58,7 @@ struct MemoryAnalysis {
   const KindAnalysis& disk() const { return kinds[2]; }  ///< Disk.
 };
 
-/// A table for people.
+/// Returns a table for people, with at most `max_owners` owners.
 std::string to_string(const MemoryAnalysis& analysis, size_t max_owners = 8);
 
 }  // namespace stow

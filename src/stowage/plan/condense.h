@@ -1,4 +1,4 @@
-// A timeline without the instants that ask nothing more of a layout than others do.
+// Drops instants that constrain a layout no more than others do, so that long timelines pack fast.
 // Not an approximation: the packing problem has the same solutions, and the same largest live sum.
 #pragma once
 
@@ -7,13 +7,13 @@
 namespace stow {
 
 /// Returns for each instant, and for the end, how many instants before it are kept. An iteration of
-/// a loop is left out if everything that lives in it, instant by instant, also lives in the
-/// iteration one period (of the loop's rings) later, or earlier: of a loop that fills a stack the
-/// last iterations are left, of one that empties a stack the first. Linear in the live ranges,
-/// apart from a logarithm.
+/// a loop is dropped if everything that lives in it, instant by instant, also lives in the
+/// iteration one period (LoopRun::period) later, or in the one a period earlier. A loop that fills
+/// a stack keeps its last iterations, a loop that empties one its first. Takes O(n log n) in the
+/// live ranges.
 std::vector<int64_t> kept_before(const Lifetimes& lifetimes);
 
-/// The rectangles at the instants that are kept, renumbered.
+/// Returns the problem restricted to the kept instants, which are renumbered.
 pack::Problem condense(const pack::Problem& problem, const std::vector<int64_t>& kept_before);
 
 }  // namespace stow

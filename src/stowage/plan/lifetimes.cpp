@@ -46,7 +46,7 @@ int64_t count_instants(const std::vector<Instruction>& body) {
 
 // Only what lies in the arena is laid out.
 bool is_placed(const Buffer& buffer) {
-  return buffer.role != BufferRole::kInput && !buffer.separate;
+  return buffer.role != BufferRole::kInput && !buffer.outside_arena;
 }
 
 class Walker {
@@ -64,7 +64,7 @@ class Walker {
       result_.first.push_back(result_.owner.size());
       result_.owner.insert(result_.owner.end(),
                            static_cast<size_t>(buffer.n_places()), BufferId(b));
-      for (const EachIteration& e : buffer.each) has_slot_per_iteration_[e.loop.index()] = true;
+      for (const LoopDim& e : buffer.loop_dims) has_slot_per_iteration_[e.loop.index()] = true;
     }
     result_.problem.buffers.resize(result_.owner.size());
     period_.resize(schedule.n_loops, 1);
@@ -95,7 +95,7 @@ class Walker {
   struct Life {
     bool open = false;
     int64_t begin = 0, end = 0;
-    int64_t place = 0;  // of slot 0: that of the iterations of Buffer::each
+    int64_t place = 0;  // of slot 0: that of the iterations of Buffer::loop_dims
     int held = 0, moving = 0;  // by branches being walked, by moves under way: the life goes on
 
     void start(int64_t now, int64_t at_place) {
@@ -128,7 +128,7 @@ class Walker {
       const bool sample =
           n > 4 && repeats * n * inside > kMaxInstants && !has_slot_per_iteration_[loop.id.index()];
       sampled_[loop.id.index()] = sample;
-      result_.of_every_run &= !sample;
+      result_.same_in_every_run &= !sample;
       if (sample) say_sampled(n);
       const int around = run_;
       if (!sample && n > 1) {
@@ -165,12 +165,12 @@ class Walker {
   // last, and so does what several of them touch: no write in one of them ends the life that
   // another may leave untouched, or still read.
   void walk_branch(const Branch& branch, int64_t repeats) {
-    result_.of_every_run = false;
+    result_.same_in_every_run = false;
     touch(branch.index, last_instant(), false);
     int64_t n = 0;
     for (const auto& alternative : branch.alternatives) n += count_instants(alternative);
     const int64_t start = n > 0 ? static_cast<int64_t>(result_.at.size()) : last_instant();
-    for (const View& view : branch.results) touch(view, start, view.begins);
+    for (const View& view : branch.results) touch(view, start, view.begins_lifetime);
     const std::set<size_t>& held = held_by(branch);
     for (size_t b : held)
       for (size_t s = 0; s < n_lives(b); ++s) ++life_of(b, s).held;
@@ -207,7 +207,7 @@ class Walker {
 
   // The host reads the predicate before anything else runs, and the loop may end there.
   void walk_open(const Loop& loop, int64_t repeats) {
-    result_.of_every_run = false;
+    result_.same_in_every_run = false;
     for (int64_t i = 0; i <= kOpenIterations; ++i) {
       iteration_[loop.id.index()] = i;
       walk(loop.condition, repeats * (kOpenIterations + 1));
@@ -223,7 +223,7 @@ class Walker {
     result_.at.push_back(&kernel);
     result_.run_at.push_back(run_);
     for (const View& view : kernel.inputs) touch(view, now, false);
-    for (const View& view : kernel.outputs) touch(view, now, view.begins);
+    for (const View& view : kernel.outputs) touch(view, now, view.begins_lifetime);
     if (kernel.phase != MovePhase::kWhole) hold(kernel, kernel.phase == MovePhase::kStart ? 1 : -1);
     if (kernel.scratch.valid()) {
       Life& life = life_of(kernel.scratch.index(), 0);
@@ -320,7 +320,7 @@ class Walker {
     return buffer.slots * static_cast<int64_t>(buffer.parts.size());
   }
   static bool is_one_life(const Buffer& buffer) {
-    return n_pieces(buffer) > kMaxPieces && !buffer.apart && !buffer.first_slot.valid();
+    return n_pieces(buffer) > kMaxPieces && !buffer.independent_slots && !buffer.first_slot.valid();
   }
   static size_t n_lives(const Buffer& buffer) {
     return is_one_life(buffer) ? 1 : static_cast<size_t>(n_pieces(buffer));
@@ -369,7 +369,7 @@ class Walker {
     rect.lower = life.begin;
     rect.upper = life.end;
     size_t entry = result_.first[b] + static_cast<size_t>(life.place);
-    if (buffer.apart) {
+    if (buffer.independent_slots) {
       entry += piece / buffer.parts.size();
       rect.offset %= buffer.slot_bytes;
     }

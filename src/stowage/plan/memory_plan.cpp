@@ -6,11 +6,13 @@
 #include <map>
 
 #include "stowage/base/bytes.h"
+#include "stowage/base/scoped_cache.h"
 #include "stowage/core/disk_blocks.h"
 #include "stowage/ir/schedule_walk.h"
 #include "stowage/pack/exact.h"
 #include "stowage/pack/heuristics.h"
 #include "stowage/plan/condense.h"
+#include "stowage/plan/packing_cache.h"
 #include "stowage/plan/owner_timeline.h"
 
 namespace stow {
@@ -31,7 +33,8 @@ std::vector<int64_t> alignments_of(const Schedule& schedule) {
   std::vector<int64_t> alignments;
   for (size_t b = 0; b < marked.size(); ++b) {
     const Buffer& buffer = schedule.buffers[b];
-    const int64_t on_disk = disk_alignment(buffer.apart ? buffer.slot_bytes : buffer.bytes);
+    const int64_t on_disk =
+        disk_alignment(buffer.independent_slots ? buffer.slot_bytes : buffer.bytes);
     alignments.push_back(std::max(schedule.alignment_bytes, marked[b] ? on_disk : 0));
   }
   return alignments;
@@ -83,7 +86,7 @@ void fill_owners(const Schedule& schedule, const Lifetimes& lifetimes, int64_t i
                    [](const PeakOwner& a, const PeakOwner& b) { return a.bytes > b.bytes; });
 }
 
-int64_t max_under_way(const Schedule& schedule, const Lifetimes& lifetimes) {
+int64_t max_in_flight_bytes(const Schedule& schedule, const Lifetimes& lifetimes) {
   std::map<int, std::deque<int64_t>> started;  // by transfer
   int64_t now = 0, most = 0;
   for (const Kernel* kernel : lifetimes.at) {
@@ -125,7 +128,7 @@ bool search_further(const pack::Problem& problem, const PackEffort& effort, int6
            static_cast<double>(best.height) <= (1 + kGoodGap) * static_cast<double>(bound);
   };
   if (effort.search_s <= 0 || is_good(pack::lower_bound(problem))) return true;
-  if (problem.buffers.size() > effort.most_searched) return false;
+  if (problem.buffers.size() > effort.max_searched_buffers) return false;
   // Plain rectangles, sizes in whole alignments, as the search wants them; offsets for those do for
   // the buffers.
   pack::Problem plain = problem;
@@ -184,7 +187,7 @@ MemoryPlan lay_out(const Schedule& schedule, const Packer& packer) {
       if (b.role == BufferRole::kInput) k.alias_bytes += b.bytes;
     }
     for (const Buffer& b : schedule.buffers)
-      if (b.kind == kind && b.separate) separate_bytes += b.bytes;
+      if (b.kind == kind && b.outside_arena) separate_bytes += b.bytes;
     plan.arena_bytes[static_cast<size_t>(i)] = k.arena_bytes = solution.height;
     k.total_bytes = k.argument_bytes + separate_bytes + k.arena_bytes;
     k.temp_bytes = k.total_bytes - k.argument_bytes - k.output_bytes + k.alias_bytes;
@@ -192,7 +195,7 @@ MemoryPlan lay_out(const Schedule& schedule, const Packer& packer) {
   }
   const std::vector<int64_t> live = live_bytes(schedule, lifetimes, MemoryKind::kDevice);
   a.n_instants = static_cast<int64_t>(lifetimes.at.size());
-  a.under_way_bytes = max_under_way(schedule, lifetimes);
+  a.in_flight_bytes = max_in_flight_bytes(schedule, lifetimes);
   a.peak_instant = std::max_element(live.begin(), live.end()) - live.begin();
   if (a.peak_instant < a.n_instants) {
     const Kernel& kernel = *lifetimes.at[static_cast<size_t>(a.peak_instant)];
@@ -249,10 +252,11 @@ double gap(const MemoryPlan& plan) {
              : static_cast<double>(over) / static_cast<double>(k.total_bytes);
 }
 
-std::array<int64_t, kNumMemoryKinds> bytes_beside_arena(const Schedule& schedule) {
+std::array<int64_t, kNumMemoryKinds> bytes_outside_arena(const Schedule& schedule) {
   std::array<int64_t, kNumMemoryKinds> bytes{};
   for (const Buffer& b : schedule.buffers)
-    if (b.role == BufferRole::kInput || b.separate) bytes[static_cast<size_t>(b.kind)] += b.bytes;
+    if (b.role == BufferRole::kInput || b.outside_arena)
+      bytes[static_cast<size_t>(b.kind)] += b.bytes;
   return bytes;
 }
 
@@ -260,7 +264,7 @@ PeakBound peak_bound(const Schedule& schedule) {
   const Lifetimes lifetimes = compute_lifetimes(schedule);
   PeakBound bound;
   bound.n_instants = static_cast<int64_t>(lifetimes.at.size());
-  bound.bytes = bytes_beside_arena(schedule);
+  bound.bytes = bytes_outside_arena(schedule);
   for (size_t kind = 0; kind < bound.bytes.size(); ++kind) {
     const std::vector<int64_t> live = live_bytes(schedule, lifetimes, static_cast<MemoryKind>(kind));
     bound.bytes[kind] += *std::max_element(live.begin(), live.end());
@@ -268,31 +272,59 @@ PeakBound peak_bound(const Schedule& schedule) {
   return bound;
 }
 
+namespace {
+
 // Reordering gains nothing after so many steps a buffer without a gain: none of 2700 plans of random
 // programs and of training jobs did. It is half of what planning a small program takes.
 constexpr int64_t kPatience = 20'000;
 
+ScopedCache<pack::Solution>& packing_cache() {
+  static ScopedCache<pack::Solution> cache;
+  return cache;
+}
+
+std::vector<int64_t> numbers_of(const pack::Problem& problem, int64_t work) {
+  std::vector<int64_t> numbers{work};
+  for (const pack::Buffer& b : problem.buffers) {
+    numbers.insert(numbers.end(), {b.alignment, static_cast<int64_t>(b.rects.size())});
+    for (const pack::Rect& r : b.rects)
+      numbers.insert(numbers.end(), {r.offset, r.size, r.lower, r.upper});
+  }
+  return numbers;
+}
+
+pack::Solution pack_greedily(const pack::Problem& problem, int64_t work) {
+  // Compiling must not take longer than a step: a small program's windows are quickly packed.
+  pack::Options options;
+  options.work = work;
+  options.patience = kPatience;
+  options.window_buffers = 256;
+  return packing_cache().find([&] { return numbers_of(problem, work); },
+                              [&] { return pack::pack_greedy(problem, options); });
+}
+
+}  // namespace
+
+PackingCacheScope::PackingCacheScope() { packing_cache().begin_scope(); }
+PackingCacheScope::~PackingCacheScope() { packing_cache().end_scope(); }
+size_t PackingCacheScope::n_reused() { return packing_cache().n_reused(); }
+
 MemoryPlan make_plan(const Schedule& schedule, const PackEffort& effort) {
   std::vector<std::string> limits;
   MemoryPlan plan = lay_out(schedule, [&](const KindProblem& p) {
-    // Compiling must not take longer than a step: a small program's windows are quickly packed.
-    pack::Options options;
-    options.work = effort.work;
-    options.patience = kPatience;
-    options.window_buffers = 256;
-    pack::Solution solution = pack::pack_greedy(p.problem, options);
-    const int64_t enough = p.kind == MemoryKind::kDevice ? effort.enough : 0;
+    pack::Solution solution = pack_greedily(p.problem, effort.work);
+    const int64_t enough = p.kind == MemoryKind::kDevice ? effort.sufficient_arena_bytes : 0;
     if (!search_further(p.problem, effort, enough, solution))
       limits.push_back(fmt::format("pack: {} buffers on {} were packed greedily; up to {} are searched further",
                                    p.problem.buffers.size(), memory_kind_name(p.kind),
-                                   effort.most_searched));
+                                   effort.max_searched_buffers));
     return solution;
   });
   plan.analysis.limits.insert(plan.analysis.limits.end(), limits.begin(), limits.end());
   return plan;
 }
 
-MemoryPlan make_plan_apart(const Schedule& schedule) {
+MemoryPlan make_plan_without_reuse(const Schedule& schedule) {
   return lay_out(schedule, [](const KindProblem& p) {
     pack::Solution solution;
     int64_t at = 0;
@@ -340,12 +372,12 @@ std::string to_string(const MemoryAnalysis& analysis, size_t max_owners) {
         format_bytes(k.argument_bytes), format_bytes(k.output_bytes), format_bytes(k.alias_bytes),
         format_bytes(k.temp_bytes), format_bytes(k.lower_bound_bytes));
   }
-  if (analysis.under_way_bytes > 0)
+  if (analysis.in_flight_bytes > 0)
     text += fmt::format("moves under way: at most {} of the device\n",
-                        format_bytes(analysis.under_way_bytes));
-  if (analysis.kept_bytes > 0)
+                        format_bytes(analysis.in_flight_bytes));
+  if (analysis.kept_resident_bytes > 0)
     text += fmt::format("not moved: {} a run, kept on the device\n",
-                        format_bytes(analysis.kept_bytes));
+                        format_bytes(analysis.kept_resident_bytes));
   text += fmt::format("peak at instant {} of {}: {}\n", analysis.peak_instant, analysis.n_instants,
                       analysis.peak_at);
   for (size_t i = 0; i < std::min(max_owners, analysis.owners.size()); ++i) {

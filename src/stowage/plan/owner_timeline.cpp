@@ -60,7 +60,7 @@ OwnerTimeline owner_timeline(const Schedule& schedule, MemoryKind kind, size_t m
   const auto add = [&](const Buffer& buffer, int64_t offset, int64_t bytes, size_t begin, size_t end) {
     if (begin == end || bytes == 0) return;
     PeakOwner owner = owner_at(buffer, offset);
-    if (buffer.separate) owner.what = "output beside the arena";
+    if (buffer.outside_arena) owner.what = "output beside the arena";
     const OwnerUse use = use_of(buffer);
     const int input = use == OwnerUse::kArgument ? buffer.index : -1;
     const auto [at, is_new] =
@@ -75,7 +75,7 @@ OwnerTimeline owner_timeline(const Schedule& schedule, MemoryKind kind, size_t m
   };
   // Arguments, and results with memory of their own, are there all along.
   for (const Buffer& buffer : schedule.buffers)
-    if (buffer.kind == kind && (buffer.role == BufferRole::kInput || buffer.separate))
+    if (buffer.kind == kind && (buffer.role == BufferRole::kInput || buffer.outside_arena))
       add(buffer, 0, buffer.bytes, 0, instants.size());
   for (size_t e = 0; e < lifetimes.owner.size(); ++e) {
     const Buffer& buffer = schedule.buffers[lifetimes.owner[e].index()];

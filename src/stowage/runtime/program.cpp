@@ -59,7 +59,7 @@ Program::Program(Schedule schedule, MemoryPlan plan, TargetPtr target)
 
 void Program::find_deaths() {
   const Lifetimes lifetimes = compute_lifetimes(schedule_);
-  if (!lifetimes.of_every_run) return;
+  if (!lifetimes.same_in_every_run) return;
   deaths_.resize(lifetimes.at.size());
   for (size_t e = 0; e < lifetimes.owner.size(); ++e) {
     const size_t b = lifetimes.owner[e].index();
@@ -76,7 +76,7 @@ Place Program::locate(const Operand& operand, const Frame& frame) const {
   for (const LoopTerm& term : operand.terms)
     offset += term.bytes_at(frame.iterations[term.loop.index()]);
   if (const Buffer* buffer = operand.places) {
-    const int64_t slot = buffer->apart ? offset / buffer->slot_bytes : 0;
+    const int64_t slot = buffer->independent_slots ? offset / buffer->slot_bytes : 0;
     if (slot == 0 && buffer->first_slot.valid()) {
       const size_t first = buffer->first_slot.index();
       if (has_places(schedule_.buffers[first]))
@@ -97,7 +97,7 @@ void Program::set_accessible(const Operand& operand, const Place& at, const Fram
     const size_t first = operand.places->first_slot.index();
     const Buffer& buffer = schedule_.buffers[first];
     const std::byte* const begin = frame.bases[first].memory;
-    const bool in_arena = buffer.role != BufferRole::kInput && !buffer.separate;
+    const bool in_arena = buffer.role != BufferRole::kInput && !buffer.outside_arena;
     if (!in_arena && begin <= at.memory && at.memory < begin + buffer.bytes) return;
   }
   const int64_t bytes = operand.high_bytes - operand.low_bytes;
@@ -366,7 +366,7 @@ std::vector<DeviceBufferPtr> Program::run(Device& device,
     const auto kind = static_cast<size_t>(buffer.kind);
     if (buffer.role == BufferRole::kInput) {
       by_buffer[b] = arguments[static_cast<size_t>(buffer.index)];
-    } else if (buffer.separate || (buffer.role == BufferRole::kOutput && buffer.bytes == 0)) {
+    } else if (buffer.outside_arena || (buffer.role == BufferRole::kOutput && buffer.bytes == 0)) {
       by_buffer[b] = device.allocate_unfilled(buffer.bytes, buffer.kind);
     } else if (buffer.role == BufferRole::kOutput) {
       kept[kind].push_back({plan_.offsets[b][0], plan_.offsets[b][0] + buffer.bytes});

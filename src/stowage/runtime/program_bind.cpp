@@ -15,14 +15,14 @@ constexpr int64_t kMostTurns = 8;  // iterations after which an address is as be
 }  // namespace
 
 bool Program::has_places(const Buffer& buffer) {
-  return buffer.apart || !buffer.each.empty();
+  return buffer.independent_slots || !buffer.loop_dims.empty();
 }
 
 Program::Operand Program::bind_operand(const View& view) const {
   const Buffer& buffer = schedule_.buffers[view.buffer.index()];
   Operand operand{view.buffer.index(), view.offset_bytes, view.terms};
   if (has_places(buffer)) operand.places = &buffer;
-  operand.in_arena = buffer.role != BufferRole::kInput && !buffer.separate;
+  operand.in_arena = buffer.role != BufferRole::kInput && !buffer.outside_arena;
   operand.high_bytes = view.elems() > 0 ? dtype_bytes(view.dtype) : 0;
   for (size_t d = 0; d < view.dims.size() && view.elems() > 0; ++d) {
     const int64_t reach = (view.dims[d] - 1) * view.strides[d] * dtype_bytes(view.dtype);
@@ -98,7 +98,7 @@ Program::Step Program::bind_kernel(const Kernel& kernel, LoopId innermost) {
 void Program::find_rotating(Step& step) {
   for (size_t k = 0; k < step.operands.size(); ++k) {
     const Operand& operand = step.operands[k];
-    if (!operand.places || !operand.places->each.empty() || operand.terms.empty()) continue;
+    if (!operand.places || !operand.places->loop_dims.empty() || operand.terms.empty()) continue;
     const LoopId loop = operand.terms[0].loop;
     int64_t period = 1;
     for (const LoopTerm& term : operand.terms) {
@@ -121,7 +121,7 @@ bool Program::find_moving(const std::vector<Step>& steps, LoopId loop,
     for (size_t k = 0; k < step.operands.size(); ++k) {
       const Operand& operand = step.operands[k];
       if (operand.places) {
-        const bool stays = operand.places->each.empty() && operand.terms.empty();
+        const bool stays = operand.places->loop_dims.empty() && operand.terms.empty();
         const bool turns = std::any_of(step.rotating.begin(), step.rotating.end(),
                                        [&](const RotatingOperand& t) { return t.operand == k; });
         if (!stays && !turns) return false;

@@ -50,7 +50,7 @@ int64_t shortfall(const MemoryAnalysis& analysis, const Device::Capacities& capa
 OrderedGraph::OrderedGraph(const Graph& graph, const LowerOptions& options)
     : graph_(options.fuse ? repeat_summands(graph) : graph), options_(options) {
   verify(graph_);
-  options_.kept_units = keep_units();
+  options_.unit_cache = make_unit_cache();
   for (int s = 0; s < (options.reuse ? kNumOrderStrategies : 1); ++s) {
     options_.order = static_cast<OrderStrategy>(s);
     schedules_.push_back(lower(graph_, options_));
@@ -86,7 +86,8 @@ std::vector<std::optional<MemoryPlan>> OrderedGraph::trial_plans(
     if (shortfall(bounds_[s].bytes, capacities) > least_short ||
         (least != kNone && bounds_[s].bytes[0] > least + 2 * kLittle))
       continue;
-    plans[s] = options_.reuse ? make_plan(schedules_[s], kTrialEffort) : make_plan_apart(schedules_[s]);
+    plans[s] = options_.reuse ? make_plan(schedules_[s], kTrialEffort)
+                              : make_plan_without_reuse(schedules_[s]);
     const MemoryAnalysis& analysis = plans[s]->analysis;
     const int64_t falls_short = shortfall(analysis, capacities);
     least_short = std::min(least_short, falls_short);
@@ -109,7 +110,7 @@ Planned OrderedGraph::lay_out(const Device::Capacities& capacities, LowerOptions
     lowering = options_;
     lowering.order = static_cast<OrderStrategy>(best_order);
     lowering.iterations_apart = apart;
-    lowering.kept_units = nullptr;
+    lowering.unit_cache = nullptr;
     return Planned{std::move(schedule), std::move(laid_out)};
   };
   if (!options_.reuse) return take(std::move(schedules_[best_order]), std::move(plan), false);

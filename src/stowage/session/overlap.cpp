@@ -257,7 +257,7 @@ class Chooser {
   void most_beside_moves(Trial& trial) {
     const Schedule& schedule = schedule_of(trial);
     const Lifetimes lifetimes = compute_lifetimes(schedule);
-    const BytesByKind beside = bytes_beside_arena(schedule);
+    const BytesByKind beside = bytes_outside_arena(schedule);
     trial.bound = PeakBound{beside, static_cast<int64_t>(lifetimes.at.size())};
     trial.beside_moves.assign(ahead_.size(), BytesByKind{});
     const std::vector<UnderWay> all = under_way(lifetimes);
@@ -384,11 +384,11 @@ Fit laid_out(Schedule schedule, double slowness, const MemoryAnalysis& plain, bo
       plan = std::move(better);
   };
   const auto over = [&](int64_t limit) { return plan.analysis.device().total_bytes - limit; };
-  const int64_t allowed = plain.device().total_bytes + plan.analysis.under_way_bytes;
+  const int64_t allowed = plain.device().total_bytes + plan.analysis.in_flight_bytes;
   if (is_trial && !hard_limit && gap(plan) > kGoodGap) try_harder(kFinalEffort);
   if (const int64_t limit = std::min(allowed, hard_limit.value_or(allowed)); over(limit) > 0) {
     effort = kHardEffort;
-    effort.enough = plan.arena_bytes[0] - over(limit);
+    effort.sufficient_arena_bytes = plan.arena_bytes[0] - over(limit);
     try_harder(effort);
   }
   fit.beyond = std::max<int64_t>(over(allowed), 0);

@@ -14,7 +14,6 @@
 #include "stowage/ops/verify.h"
 #include "stowage/passes/gather_blocks.h"
 #include "stowage/passes/keep_resident.h"
-#include "stowage/passes/kept_orders.h"
 #include "stowage/passes/repeat_work.h"
 #include "stowage/passes/sink_into_scans.h"
 #include "stowage/passes/slice_work.h"
@@ -22,6 +21,7 @@
 #include "stowage/passes/tiles.h"
 #include "stowage/runtime/program.h"
 #include "stowage/session/overlap.h"
+#include "stowage/session/planning_scope.h"
 #include "stowage/session/step_times.h"
 
 namespace stow {
@@ -245,7 +245,7 @@ class PlanSearch {
       try_tilings(form.graph, target);
     if (n_found_ == n_found || !options_.update_in_backward || !may_hide(*best_)) return;
     TileOptions tiles = tiles_for(target, options_.tile_bytes);
-    tiles.beside = true;
+    tiles.match_backward_scan = true;
     const Graph best_updates = best_->found.updates;
     try_tiles(best_updates, tiles);
   }
@@ -375,7 +375,7 @@ class PlanSearch {
       OrderedGraph ordered(kept.graph, lowering_);
       if (ordered.least_shortfall(capacities_) > 0) return false;
       Planned planned = plan(std::move(ordered), kMuchFaster * best_->time);
-      planned.plan.analysis.kept_bytes = kept.bytes;
+      planned.plan.analysis.kept_resident_bytes = kept.bytes;
       Scored other = score({updates, std::move(kept.graph), std::move(planned)});
       if (other.shortfall > 0) return false;
       if (!best || is_better(other, *best)) best = std::move(other);
@@ -387,7 +387,7 @@ class PlanSearch {
     if (best && best->time < kMuchFaster * best_->time) best_ = std::move(best);
   }
 
-  const KeptOrders orders_;
+  const PlanningScope planning_;
   const CompileOptions& options_;
   const Device::Capacities& capacities_;
   const int threads_;

@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "stowage/base/bytes.h"
-#include "stowage/base/in_order.h"
+#include "stowage/base/parallel_in_order.h"
 #include "stowage/base/progress.h"
 #include "stowage/runtime/null/collective_time.h"
 #include "stowage/runtime/target.h"
@@ -118,7 +118,7 @@ Choice find_fit(const Job& job, const Budgets& budgets, std::span<const Candidat
       };
     return [&job, &budgets, &placement = ladder[i]] { return job.plan_to_fit(placement, budgets); };
   };
-  in_order(ladder.size(), job.threads(), begin, [&](size_t i, JobPlan plan) {
+  parallel_in_order(ladder.size(), job.threads(), begin, [&](size_t i, JobPlan plan) {
     if (over_budget.is_known(ladder[i])) return true;  // by now
     const std::string over = over_budgets(config, plan, budgets);
     over_budget.note(ladder[i], plan.peak_bytes);

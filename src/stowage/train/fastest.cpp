@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "stowage/base/in_order.h"
+#include "stowage/base/parallel_in_order.h"
 #include "stowage/runtime/null/simulate.h"
 #include "stowage/runtime/target.h"
 #include "stowage/session/overlap.h"
@@ -92,7 +92,7 @@ class FastestSearch {
       const size_t n = std::min(open_.size(), static_cast<size_t>(std::max(job_.threads(), 1)));
       const std::vector<Open> now(open_.begin(), open_.begin() + static_cast<std::ptrdiff_t>(n));
       open_.erase(open_.begin(), open_.begin() + static_cast<std::ptrdiff_t>(n));
-      in_order(
+      parallel_in_order(
           n, job_.threads(),
           [&](size_t i) {
             return std::optional<std::function<JobPlan()>>([this, &p = *now[i].placement] {

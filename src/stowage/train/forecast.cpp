@@ -26,7 +26,7 @@ Result<std::optional<DeviceDescription>> forecast_device(const std::string& aske
 Forecast forecast_step(const Executable& step, std::optional<DeviceDescription> device) {
   Forecast forecast;
   forecast.moved = moved_bytes(step.schedule());
-  forecast.kept_bytes = step.memory_analysis().kept_bytes;
+  forecast.kept_resident_bytes = step.memory_analysis().kept_resident_bytes;
   if (device) {
     SimulateOptions options;
     options.max_events = kMaxTraceEvents;
@@ -52,10 +52,10 @@ std::string to_string(const Forecast& forecast) {
     }
   std::string text;
   if (!moves.empty()) text = fmt::format("a step moves: {}\n", fmt::join(moves, ", "));
-  if (forecast.kept_bytes > 0)
+  if (forecast.kept_resident_bytes > 0)
     text += fmt::format("{} that were to leave and come back stay: there is room, and moving them "
                         "would take longer\n",
-                        format_bytes(forecast.kept_bytes));
+                        format_bytes(forecast.kept_resident_bytes));
   if (!forecast.simulation)
     return text + fmt::format(
                       "no step time: ./stowage calibrate measures this machine, and "
@@ -107,7 +107,7 @@ Json to_json(const Forecast& forecast) {
                               {"every_run", s.every_run}});
   }
   return Json::object({{"moved_bytes", moved},
-                       {"kept_bytes", forecast.kept_bytes},
+                       {"kept_bytes", forecast.kept_resident_bytes},
                        {"simulated", simulated}});
 }
 

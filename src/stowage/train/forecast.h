@@ -14,7 +14,7 @@ namespace stow {
 
 struct Forecast {
   std::array<StreamUse, kNumStreams> moved;  ///< Bytes and moves; of kCompute 0 bytes.
-  int64_t kept_bytes = 0;  ///< MemoryAnalysis::kept_bytes.
+  int64_t kept_resident_bytes = 0;  ///< MemoryAnalysis::kept_resident_bytes.
   std::optional<DeviceDescription> device;
   std::optional<Simulation> simulation;  ///< None without a device.
   /// Result of order_bound(); none if the schedule is too long for it.

@@ -11,7 +11,7 @@
 #include <fmt/format.h>
 
 #include "stowage/base/bytes.h"
-#include "stowage/base/in_order.h"
+#include "stowage/base/parallel_in_order.h"
 #include "stowage/base/progress.h"
 #include "stowage/core/sums.h"
 #include "stowage/runtime/target.h"
@@ -412,7 +412,7 @@ JobPlan Job::plan_phases(const Placement& placement, const Budgets& whole, bool 
     const MemoryAnalysis& found = plan.programs.step->memory_analysis();
     const int64_t host = std::max(found.host().total_bytes, host_beside);
     const int64_t over = device_bytes(config_, {found.device().total_bytes, host}) - *budgets[0];
-    if (over <= 0 || (found.under_way_bytes == 0 && !traits_of(placement.policy).offloads)) break;
+    if (over <= 0 || (found.in_flight_bytes == 0 && !traits_of(placement.policy).offloads)) break;
     step.capacities[0] = std::min(step.capacities[0], found.device().total_bytes) - over;
     if (tries == 3) step.transfers_ahead = 0;
     plan.programs.step = compile(*step_graphs[0], step, target_);

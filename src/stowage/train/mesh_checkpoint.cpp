@@ -114,10 +114,11 @@ Result<std::string> save_in_parts(const std::string& folder, const CheckpointMet
     return {};
   };
   if (Result<void> all = run_on_all_processes(positions, kLabel, begin); !all) return all.failure();
-  const std::array mine = {static_cast<int64_t>(ticket.save_id), int64_t{ticket.is_replaced}};
+  const std::array mine = {static_cast<int64_t>(ticket.save_id),
+                           int64_t{ticket.replaces_checkpoint}};
   const std::vector<int64_t> first = positions.gather_over_processes(mine, kLabel)[0];
   ticket.save_id = static_cast<uint64_t>(first[0]);
-  ticket.is_replaced = static_cast<int32_t>(first[1]);
+  ticket.replaces_checkpoint = static_cast<int32_t>(first[1]);
 
   const auto write = [&]() -> Result<void> {
     const Result<SaveReceipt> written =
@@ -210,7 +211,7 @@ Result<std::optional<CheckpointName>> latest_checkpoint_of_all(const std::string
   return std::optional<CheckpointName>({number, checkpoint_path(folder, number)});
 }
 
-Result<Checkpoint> open_checkpoint(const std::string& path, const CheckpointNeeds& needs,
+Result<Checkpoint> open_checkpoint(const std::string& path, const CheckpointRequirements& needs,
                                    Positions& positions) {
   Result<Checkpoint> checkpoint = fail("{}: is not open", path);
   const auto open = [&]() -> Result<void> {
@@ -265,9 +266,8 @@ Result<std::string> save_state(const std::string& folder, const CheckpointMeta& 
   std::vector<int32_t> processes;
   for (int64_t position = 0; position < mesh.size(); ++position)
     processes.push_back(static_cast<int32_t>(position / static_cast<int64_t>(positions.size())));
-  const std::vector<std::vector<Part>> parts =
-      parts_here(share_out_slices(mesh_tensors(leaves, mesh), mesh, processes), leaves.size(),
-                 state, positions);
+  const std::vector<std::vector<Part>> parts = parts_here(
+      assign_slices(mesh_tensors(leaves, mesh), mesh, processes), leaves.size(), state, positions);
   if (positions.n_processes() > 1)
     return save_in_parts(folder, meta, leaves, parts, positions, keep);
   std::vector<TensorBytes> tensors;

@@ -37,7 +37,7 @@ Result<std::optional<CheckpointName>> latest_checkpoint_of_all(const std::string
 
 /// Opens a checkpoint on all processes, each of which verifies its share of the files.
 /// Errors: those of Checkpoint::open(), on all processes if on one; CommunicationError.
-Result<Checkpoint> open_checkpoint(const std::string& path, const CheckpointNeeds& needs,
+Result<Checkpoint> open_checkpoint(const std::string& path, const CheckpointRequirements& needs,
                                    Positions& positions);
 
 /// Returns the part of a leaf that a position holds; without a mesh the whole leaf.

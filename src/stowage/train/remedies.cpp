@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 
 #include "stowage/base/error.h"
-#include "stowage/base/in_order.h"
+#include "stowage/base/parallel_in_order.h"
 #include "stowage/base/progress.h"
 #include "stowage/core/sums.h"
 #include "stowage/train/dtypes.h"
@@ -172,7 +172,7 @@ std::vector<Remedy> plan_remedies(const Job& asked_for, const Choice& choice,
       return [known] { return known->peak_bytes; };
     return [&] { return job.plan_to_fit(placement, budgets).peak_bytes; };
   };
-  in_order(ladder.size(), threads, begin, [&](size_t i, const BytesByKind& peak_bytes) {
+  parallel_in_order(ladder.size(), threads, begin, [&](size_t i, const BytesByKind& peak_bytes) {
     if (!is_shown(ladder[i])) return true;  // by now
     if (!first_over(open, peak_bytes, budgets, 1)) over_budget.note(ladder[i], peak_bytes);
     tried.emplace_back(peak_bytes, ladder[i]);
@@ -277,7 +277,7 @@ std::vector<Remedy> plan_remedies(const Job& asked_for, const Choice& choice,
       return best;
     };
   };
-  in_order(changes.size(), threads, plan_change, [&](size_t i, const Best& found) {
+  parallel_in_order(changes.size(), threads, plan_change, [&](size_t i, const Best& found) {
     if (!found) return true;
     const auto& best = *found;
     const auto& [setting, changed] = changes[i];

@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 
 #include "stowage/base/bytes.h"
-#include "stowage/base/in_order.h"
+#include "stowage/base/parallel_in_order.h"
 #include "stowage/base/progress.h"
 
 namespace stow {
@@ -92,13 +92,13 @@ Replication find_replication(const Job& job, const JobPlan& plan, const Budgets&
       return peak_with(job, plan, budgets, {{leaves[i].value.name, leaves[i].cut}});
     });
   };
-  in_order(leaves.size(), static_cast<int>(std::thread::hardware_concurrency()), begin,
-           [&](size_t i, const BytesByKind& peak_bytes) {
-             WholeValue& value = leaves[i].value;
-             value.peak_if_cut = peak_bytes[static_cast<size_t>(value.type.kind)];
-             found.values.push_back(value);
-             return true;
-           });
+  parallel_in_order(leaves.size(), static_cast<int>(std::thread::hardware_concurrency()), begin,
+                    [&](size_t i, const BytesByKind& peak_bytes) {
+                      WholeValue& value = leaves[i].value;
+                      value.peak_if_cut = peak_bytes[static_cast<size_t>(value.type.kind)];
+                      found.values.push_back(value);
+                      return true;
+                    });
   // Gradients and updates of whole leaves are whole as well, and are not worth lines of their own.
   if (found.values.empty()) found.values = whole_intermediates(plan);
   return found;

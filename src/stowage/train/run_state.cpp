@@ -99,9 +99,9 @@ ConfigText RunState::text_to_agree() const {
   return text;
 }
 
-CheckpointNeeds RunState::needs() const {
+CheckpointRequirements RunState::needs() const {
   const TrainConfig& config = job_.config();
-  CheckpointNeeds needs;
+  CheckpointRequirements needs;
   for (const StateLeaf& leaf : job_.state())
     needs.tensors.push_back({leaf.name, leaf.type.dtype, leaf.type.shape.dims()});
   needs.config = text_to_agree();

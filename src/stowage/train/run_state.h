@@ -55,7 +55,7 @@ class RunState {
                               const AxisSharding& sharding, size_t p);
   void append_frozen(PositionBuffers& arguments) const;
   ConfigText text_to_agree() const;
-  CheckpointNeeds needs() const;
+  CheckpointRequirements needs() const;
 
   const Job& job_;
   const JobPlan& plan_;

@@ -9,8 +9,8 @@
 #include <fmt/ranges.h>
 
 #include "stowage/base/bytes.h"
-#include "stowage/base/in_order.h"
 #include "stowage/base/nearest.h"
+#include "stowage/base/parallel_in_order.h"
 #include "stowage/train/trainer.h"
 #include "stowage/tune/run_trace.h"
 
@@ -175,7 +175,7 @@ std::vector<SweepRow> sweep(const SweepPlanner& planner, std::span<const SweepPo
       return row;
     });
   };
-  in_order(points.size(), threads, begin, [&](size_t, SweepRow row) {
+  parallel_in_order(points.size(), threads, begin, [&](size_t, SweepRow row) {
     rows.push_back(std::move(row));
     return true;
   });

@@ -119,7 +119,7 @@ class Run {
       return fail("{}: expected a checkpoint to resume from, got none; leave --resume out to begin", config_.train.out);
     if (positions_.is_first()) {
       if (Result<void> made = ensure_directory(config_.train.out); !made) return made;
-      Result<HeldDirectory> held = HeldDirectory::hold(config_.train.out);
+      Result<DirectoryLock> held = DirectoryLock::lock(config_.train.out);
       if (!held) return fail("train.out: {}", held.error());
       held_.emplace(std::move(*held));
     }
@@ -465,7 +465,7 @@ class Run {
   std::optional<BestEvaluation> best_;
   int64_t named_best_ = -1;  // the best step that the last checkpoint names
   int64_t step_ = 0, saved_step_ = -1;
-  std::optional<HeldDirectory> held_;   // train.out
+  std::optional<DirectoryLock> held_;   // train.out
   std::optional<Failure> log_failure_;  // of the first process, where there are several
   ProgressEvents events_;
   std::string saved_;

@@ -116,7 +116,7 @@ class Calibration {
 
   Result<DeviceDescription> run() {
     if (Result<void> usable = check_folder(); !usable) return usable.failure();
-    d_.name = this_machine(o_.threads);
+    d_.name = machine_name(o_.threads);
     const auto launch = [&](int n) { return chain_of_products(n).run_seconds(o_.budget_s); };
     d_.compute.launch_s = std::clamp((launch(160) - launch(32)) / 128, 1e-9, 1.0);
     say("a kernel that does nothing", "{}", format_seconds(d_.compute.launch_s));

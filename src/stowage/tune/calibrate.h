@@ -1,5 +1,5 @@
 // Calibration: this machine's rates, measured with the kernels that programs run.
-// Not a benchmark of those kernels; bench/ sets them beside their peers.
+// Not a benchmark of those kernels; bench/ compares them with other libraries.
 #pragma once
 
 #include <functional>
@@ -12,29 +12,30 @@ namespace stow {
 
 struct CalibrateOptions {
   int threads = 1;
-  std::string folder;     ///< The folder in which the disk is measured; the file in it goes again.
-  double budget_s = 0.4;  ///< Time of each measurement: the median of as many as fit, at least 3.
-  int64_t work = 1 << 30;  ///< Scale: multiply-adds of the largest product; all else follows.
-  std::function<void(const std::string&)> report;  ///< Told what was measured, line by line.
+  std::string folder;     ///< The folder whose disk is measured, with a file that is then removed.
+  double budget_s = 0.4;  ///< Time of each measurement: the median of as many runs as fit, >= 3.
+  int64_t work = 1 << 30;  ///< Multiply-adds of the largest product; other sizes scale with it.
+  std::function<void(const std::string&)> report;  ///< Receives the results, line by line.
 };
 
-/// Measures and describes this machine: products of f32, bf16 and f64 over a few shapes, attention,
-/// elementwise and special functions, a triad in memory and in cache, the cost of a kernel that does
-/// nothing; memcpy by another thread while products run (the copies of virtual devices) and what
-/// that costs the products; the same for transfers of a disk memory in `folder`.
-/// Errors: the folder cannot be written, with path and reason.
+/// Measures this machine and returns its description: products of f32, bf16 and f64 over a few
+/// shapes, attention, elementwise and special functions, a triad in memory and in cache, and the
+/// overhead of an empty kernel; memcpy by another thread while products run (the copies of virtual
+/// devices) and the slowdown of these products; likewise transfers of a disk memory in `folder`.
+/// Errors: "PATH: reason" if the folder cannot be written.
 Result<DeviceDescription> calibrate(const CalibrateOptions& options);
 
-/// The rates that the disk memory of programs reaches in a folder.
+/// Transfer rates of a disk memory in a folder.
 struct DiskRates {
-  double read = 0, write = 0;  ///< Bytes a second.
-  double latency_s = 0;        ///< Time of a transfer beside that.
-  double slows_compute = 0;    ///< Share of its speed that computing loses meanwhile.
-  bool direct = false;         ///< Past the page cache.
+  double read = 0, write = 0;  ///< Bytes per second.
+  double latency_s = 0;        ///< Fixed time of a transfer, besides its bytes.
+  double slows_compute = 0;    ///< Share of its speed that compute loses during transfers.
+  bool direct = false;         ///< True if transfers bypass the page cache.
 };
-/// Writes and reads `bytes` in a file of the folder, one transfer after another, large ones and small
-/// ones. `compute` takes the seconds that it returns; it is run alone and beside transfers.
-/// Errors: the folder's, with path and reason.
+/// Measures transfers of `bytes` to and from a file in the folder, one after another, large ones
+/// and small ones. `compute` runs a computation and returns its time in seconds; it is run alone
+/// and during transfers.
+/// Errors: "PATH: reason" of the folder.
 Result<DiskRates> measure_disk(const std::string& folder, int64_t bytes,
                                const std::function<double()>& compute = {});
 

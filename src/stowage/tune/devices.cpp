@@ -41,7 +41,7 @@ Result<DeviceDescription> load_device_description(const std::string& name_or_pat
               name_or_path, nearest_name(name_or_path, names), fmt::join(names, ", "));
 }
 
-std::string this_machine(int threads) {
+std::string machine_name(int threads) {
   std::string processor = "CPU", line;
   std::ifstream file("/proc/cpuinfo");
   while (std::getline(file, line))
@@ -74,7 +74,7 @@ Result<std::optional<DeviceDescription>> calibrated_description(int threads) {
   Result<DeviceDescription> description = read_description(path);
   if (!description)
     return fail("{}; ./stowage calibrate writes it anew", description.error());
-  if (description->name != this_machine(threads)) return std::optional<DeviceDescription>();
+  if (description->name != machine_name(threads)) return std::optional<DeviceDescription>();
   return std::optional<DeviceDescription>(std::move(*description));
 }
 

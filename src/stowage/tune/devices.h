@@ -1,6 +1,5 @@
-// The sources of device descriptions: those that the program carries, files, and what calibration
-// measured of this machine.
-// Not what they say; that is runtime/null/device_description.h.
+// Finds device descriptions: built-in ones, files, and the calibration of this machine.
+// Not their content; that is runtime/null/device_description.h.
 #pragma once
 
 #include <optional>
@@ -12,22 +11,23 @@
 
 namespace stow {
 
-/// The names of the descriptions in the program: the files of devices/, in order.
+/// Returns the names of the built-in descriptions, which are the files of devices/, in order.
 std::vector<std::string> device_names();
 
-/// The description of a name, or of a file: what ends in ".toml" or has a folder.
-/// Errors: no such name (with the nearest), the file's.
+/// Returns a built-in description by name, or that of a file. An argument that ends in ".toml" or
+/// has a folder part is a file.
+/// Errors: an unknown name (the message has the nearest one); those of the file.
 Result<DeviceDescription> load_device_description(const std::string& name_or_path);
 
-/// The name of a description of this machine: its processor and the threads that kernels use.
-std::string this_machine(int threads);
+/// Returns the name of this machine's description: its processor and the threads of kernels.
+std::string machine_name(int threads);
 
-/// The file in which calibration leaves its results: $XDG_CACHE_HOME/stowage/device.toml, or below
-/// ~/.cache; empty where the environment names neither.
+/// Returns the file to which calibration writes its results: $XDG_CACHE_HOME/stowage/device.toml,
+/// else ~/.cache/stowage/device.toml; empty if the environment has neither variable.
 std::string calibrated_path();
 
-/// The calibration of this machine with so many threads; none where nothing was, or on another
-/// machine. Errors: the file is there and cannot be read.
+/// Returns the calibration of this machine with that number of threads; none if there is none, or
+/// if the file is of another machine. Errors: the file exists and cannot be read.
 Result<std::optional<DeviceDescription>> calibrated_description(int threads);
 
 }  // namespace stow

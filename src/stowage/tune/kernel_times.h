@@ -13,15 +13,15 @@ namespace stow {
 
 class KernelTimes {
  public:
-  /// Takes in the events of one run of the schedule.
+  /// Adds the events of one run of the schedule.
   void add(std::span<const RunEvent> events);
-  /// Seconds of a kernel's run, the first being 0, or of a move's while its stream was at it; -1
-  /// where it did not run so often. To be given to simulate() as SimulateOptions::measured_s: then
-  /// what is simulated is the order, the overlap and the waiting alone.
+  /// Returns the seconds of run number `run`, from 0, of a kernel, or for a move the seconds that
+  /// its stream was busy with it; -1 if it ran less often. For SimulateOptions::measured_s:
+  /// simulate() then models only order, overlap and waits.
   double seconds(const Kernel& kernel, int64_t run) const;
 
  private:
-  std::map<const Kernel*, std::vector<double>> seconds_;  // seconds of each run
+  std::map<const Kernel*, std::vector<double>> seconds_;  // by run
 };
 
 }  // namespace stow

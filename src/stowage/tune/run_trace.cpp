@@ -28,7 +28,7 @@ int64_t moved(const Kernel& kernel, const Schedule& schedule) {
 int64_t standing_bytes(const Schedule& schedule, MemoryKind kind) {
   int64_t bytes = 0;
   for (const Buffer& buffer : schedule.buffers)
-    if (buffer.kind == kind && (buffer.role == BufferRole::kInput || buffer.separate))
+    if (buffer.kind == kind && (buffer.role == BufferRole::kInput || buffer.outside_arena))
       bytes += buffer.bytes;
   return bytes;
 }
@@ -36,7 +36,7 @@ int64_t standing_bytes(const Schedule& schedule, MemoryKind kind) {
 // The bytes in use while each instruction runs, at the time when compute comes by it.
 void add_counters(const Schedule& schedule, std::span<const RunEvent> events, TraceFile& trace) {
   const Lifetimes lifetimes = compute_lifetimes(schedule);
-  if (!lifetimes.of_every_run) return;
+  if (!lifetimes.same_in_every_run) return;
   for (int k = 0; k < kNumMemoryKinds; ++k) {
     const auto kind = static_cast<MemoryKind>(k);
     const std::vector<int64_t> live = live_bytes(schedule, lifetimes, kind);

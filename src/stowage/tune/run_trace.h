@@ -1,5 +1,5 @@
-// Runs of a schedule, real and simulated, as traces and as tables of what its streams did.
-// Not how they were run; that is runtime/program.h and runtime/null/simulate.h.
+// Traces and tables of real and simulated runs of a schedule.
+// Not the execution; that is runtime/program.h and runtime/null/simulate.h.
 #pragma once
 
 #include <mutex>
@@ -13,11 +13,12 @@
 
 namespace stow {
 
-/// Keeps what a program ran, from any threads.
+/// Records the events of a program's runs; thread-safe.
 class RunRecorder final : public RunObserver {
  public:
   void ran(const RunEvent& event) override;
-  /// The events since the last call, in order of issue, times from the first one's begin.
+  /// Returns and removes the recorded events, in the order of their instants. Times count from the
+  /// begin of the earliest event.
   std::vector<RunEvent> take();
 
  private:
@@ -25,23 +26,24 @@ class RunRecorder final : public RunObserver {
   std::vector<RunEvent> events_;
 };
 
-/// A trace of one run: a track for each stream with instructions by op and source, waits among
-/// them; and, where every run of the schedule is alike, a counter for each memory kind with the bytes
-/// in use, arguments included.
+/// Returns a trace of one run: a track for each stream, with its instructions and waits by op and
+/// source. If all runs of the schedule have the same lifetimes, it also has a counter for each
+/// memory kind, with the bytes in use, arguments included.
 TraceFile trace_run(const Schedule& schedule, std::span<const RunEvent> events, std::string name);
 
-/// The work of the streams in a real run, in the terms of a simulated one. Exposed is what compute
-/// waited: at dones, and while whole moves ran.
+/// Summarizes a real run in the form of a simulated one. Its exposed time is the time that compute
+/// waited: at dones of moves, and during whole moves.
 Simulation summarize_run(const Schedule& schedule, std::span<const RunEvent> events);
 
-/// "  copy in    12.0 MiB  3.1 ms busy, 12 % of the step": a line for each stream that did something.
+/// Returns a line for each stream that was used:
+/// "  copy in    12.0 MiB  3.1 ms busy, 12 % of the step".
 std::string streams_table(const Simulation& simulation);
 
-/// The longest waits of compute, at most `n_most` lines: "  1.20 ms  10 times  copy in, 4.00 MiB at
-/// layers/mlp (decoder.cpp:60)". Empty where it never waited.
+/// Returns the longest waits of compute, at most `n_most` lines; empty if it never waited:
+/// "  1.20 ms  10 times  copy in, 4.00 MiB at layers/mlp (decoder.cpp:60)".
 std::string waits_table(const Schedule& schedule, std::span<const RunEvent> events, size_t n_most);
 
-/// "12.3 ms", with three digits, from nanoseconds to hours.
+/// Returns a time with three digits and a unit from ns to h: "12.3 ms".
 std::string format_seconds(double seconds);
 
 }  // namespace stow

@@ -23,7 +23,7 @@ struct SmallRun {
                       .seed = ~uint64_t{0},
                       .config = {{"model.dim", "8"}, {"train.out", "x"}},
                       .extra = Json::object({{"first_loss", 5.5}})};
-  CheckpointNeeds needs{
+  CheckpointRequirements needs{
       .tensors = {{"params/w", DType::kF32, {10, 50}}, {"opt/count", DType::kU8, {}}},
       .config = {{"model.dim", "8"}}};
 
@@ -46,7 +46,8 @@ std::vector<std::string> names(const std::string& folder) {
 }
 
 // The reason why the checkpoint is refused, with "…/" for the folder.
-std::string refusal(const TemporaryFolder& folder, int64_t step, const CheckpointNeeds& needs) {
+std::string refusal(const TemporaryFolder& folder, int64_t step,
+                    const CheckpointRequirements& needs) {
   const Result<Checkpoint> checkpoint =
       Checkpoint::open(folder / fmt::format("step-{:06}.json", step), needs);
   std::string error = checkpoint.error();
@@ -235,7 +236,7 @@ TEST(CheckpointFile, RefusesAnotherRun) {
   SmallRun run;
   ASSERT_TRUE(run.save(folder.path(), 5).ok());
   const auto with = [&](auto change) {
-    CheckpointNeeds needs = run.needs;
+    CheckpointRequirements needs = run.needs;
     change(needs);
     return refusal(folder, 5, needs);
   };
@@ -424,7 +425,7 @@ TEST(CheckpointFile, SetsNothingAsideWhereARunIsAtWork) {
   SmallRun run;
   ASSERT_TRUE(run.save(folder / "previous", 5).ok());
   ASSERT_TRUE(run.save(folder.path(), 6).ok());
-  const HeldDirectory held = HeldDirectory::hold(folder / "previous").value();
+  const DirectoryLock held = DirectoryLock::lock(folder / "previous").value();
   EXPECT_THAT(set_aside_checkpoints(folder.path()).error(), testing::HasSubstr("another run"));
   EXPECT_TRUE(Checkpoint::open(folder / "previous/step-000005.json", run.needs).ok());
   EXPECT_TRUE(Checkpoint::open(folder / "step-000006.json", run.needs).ok());

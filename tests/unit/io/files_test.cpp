@@ -165,15 +165,15 @@ TEST(Files, TellsWhereAFolderCouldNotBeWritten) {
 TEST(Files, AFolderIsHeldByOne) {
   const TemporaryFolder folder;
   {
-    Result<HeldDirectory> first = HeldDirectory::hold(folder.path());
+    Result<DirectoryLock> first = DirectoryLock::lock(folder.path());
     ASSERT_TRUE(first.ok()) << first.error();
-    EXPECT_EQ(HeldDirectory::hold(folder.path()).error(),
+    EXPECT_EQ(DirectoryLock::lock(folder.path()).error(),
               folder.path() + ": another run is at work in this folder");
-    const HeldDirectory moved = std::move(*first);
-    EXPECT_FALSE(HeldDirectory::hold(folder.path()).ok());
+    const DirectoryLock moved = std::move(*first);
+    EXPECT_FALSE(DirectoryLock::lock(folder.path()).ok());
   }
-  EXPECT_TRUE(HeldDirectory::hold(folder.path()).ok());
-  EXPECT_EQ(HeldDirectory::hold(folder / "none").error(),
+  EXPECT_TRUE(DirectoryLock::lock(folder.path()).ok());
+  EXPECT_EQ(DirectoryLock::lock(folder / "none").error(),
             folder.path() + "/none: No such file or directory");
 }
 

@@ -65,8 +65,8 @@ struct MeshRun {
     for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
     return bytes;
   }
-  CheckpointNeeds needs() const {
-    CheckpointNeeds needs{.tensors = {}, .config = config, .defaults = {}};
+  CheckpointRequirements needs() const {
+    CheckpointRequirements needs{.tensors = {}, .config = config, .defaults = {}};
     for (const MeshTensor& t : tensors) needs.tensors.push_back({t.name, t.dtype, t.shape});
     return needs;
   }
@@ -79,7 +79,7 @@ struct MeshRun {
                             int64_t step) const {
     std::vector<std::vector<std::byte>> all;
     std::vector<SliceBytes> slices;
-    for (const OwnedSlice& owned : share_out_slices(tensors, mesh, processes)) {
+    for (const OwnedSlice& owned : assign_slices(tensors, mesh, processes)) {
       if (owned.process != process) continue;
       const MeshTensor& t = tensors[owned.tensor];
       all.push_back(slice_of(bytes_of(owned.tensor, step), t.shape, t.dtype, owned.slice));
@@ -253,7 +253,7 @@ TEST(ShardedSave, SharesOutWhatSeveralHold) {
   run.tensors.push_back({"w", DType::kF32, {400}, {.axes = {{1}}}});
   std::map<int32_t, int64_t> bytes;
   std::map<std::string, int> times;
-  for (const OwnedSlice& owned : share_out_slices(run.tensors, run.mesh, run.processes)) {
+  for (const OwnedSlice& owned : assign_slices(run.tensors, run.mesh, run.processes)) {
     EXPECT_EQ(run.processes[static_cast<size_t>(owned.position)], owned.process);
     EXPECT_EQ(slice_at(run.tensors[owned.tensor].shape, run.tensors[owned.tensor].sharding,
                        run.mesh, owned.position),

@@ -130,7 +130,7 @@ Graph every_op() {
     node.graphs.assign(static_cast<size_t>(n_nested_graphs(op).least), nested);
     node.provenance = provenances[i % 4];
     if (i % 4 > 0) node.region = RegionId(static_cast<size_t>(i % 4 - 1));
-    node.leaves = node.region.valid() && i % 5 == 0;
+    node.escapes_region = node.region.valid() && i % 5 == 0;
     node.backward = i % 3 == 0;
     // The last has a result: text cannot tell whether an input was added before a node without.
     const int n_results = i + 1 == kNumOps ? 1 : i % 3;

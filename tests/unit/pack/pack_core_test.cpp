@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <random>
 
+#include "stowage/pack/fixed_buffers.h"
 #include "stowage/pack/large.h"
-#include "stowage/pack/rise.h"
 #include "stowage/pack/sections.h"
-#include "stowage/pack/walls.h"
+#include "stowage/pack/skyline_pass.h"
 #include "tests/support/pack_instances.h"
 #include "tests/support/pack_items.h"
 
@@ -49,7 +49,7 @@ TEST(Core, HoldsWhatLivesNearThePeakAndItsOverlaps) {
   }
 }
 
-TEST(Walls, TheLowestIsThatOfALinearSearch) {
+TEST(FixedBuffers, TheLowestIsThatOfALinearSearch) {
   std::mt19937_64 random(1);
   const int32_t n_sections = 37;
   for (int round = 0; round < 20; ++round) {
@@ -60,17 +60,17 @@ TEST(Walls, TheLowestIsThatOfALinearSearch) {
       for (int32_t at = 0; at < n_sections;) {
         const int32_t last = std::min<int32_t>(n_sections - 1, at + random() % 9);
         items.push_back({10, at, last});
-        offsets.push_back(random() % 3 == 0 ? Walls::kFree : row * 10);
+        offsets.push_back(random() % 3 == 0 ? FixedBuffers::kFree : row * 10);
         at = last + 1;
       }
     }
-    Walls walls(n_sections);
-    walls.build(items, offsets);
+    FixedBuffers fixed_buffers(n_sections);
+    fixed_buffers.build(items, offsets);
     std::vector<uint8_t> passed(items.size());
     const auto search = [&](int32_t first, int32_t last) {
       int64_t lowest = INT64_MAX;
       for (size_t i = 0; i < items.size(); ++i)
-        if (offsets[i] != Walls::kFree && !passed[i] && overlap(items[i], {0, first, last}))
+        if (offsets[i] != FixedBuffers::kFree && !passed[i] && overlap(items[i], {0, first, last}))
           lowest = std::min(lowest, offsets[i]);
       return lowest;
     };
@@ -78,20 +78,20 @@ TEST(Walls, TheLowestIsThatOfALinearSearch) {
       for (int k = 0; k < 10; ++k) {
         const auto first = static_cast<int32_t>(random() % n_sections);
         const auto last = static_cast<int32_t>(first + random() % (n_sections - first));
-        const int32_t wall = walls.lowest(first, last);
+        const int32_t wall = fixed_buffers.lowest(first, last);
         ASSERT_EQ(wall < 0 ? INT64_MAX : offsets[wall], search(first, last));
         ASSERT_TRUE(wall < 0 || overlap(items[wall], {0, first, last}));
       }
-      const int32_t next = walls.lowest(0, n_sections - 1);
+      const int32_t next = fixed_buffers.lowest(0, n_sections - 1);
       if (next < 0) break;
-      walls.pass(next);
+      fixed_buffers.pass(next);
       passed[next] = 1;
     }
   }
 }
 
 // A core keeps its places, the others lie around it, and few find no room.
-TEST(Rise, RunsAroundWhatIsFixed) {
+TEST(SkylinePass, RunsAroundWhatIsFixed) {
   for (const Nature& nature : all_natures()) {
     SCOPED_TRACE(nature.name);
     const Problem problem = nature.make(3000, 4);
@@ -99,24 +99,24 @@ TEST(Rise, RunsAroundWhatIsFixed) {
     const std::vector<Item> items = items_of(sections);
     const Core core = core_of(items, sections.live, sections.largest_live / 10 * 9);
     const LargeResult packed = pack_large(core.items, core.n_sections, {.passes = 10});
-    std::vector<int64_t> fixed(items.size(), Walls::kFree);
+    std::vector<int64_t> fixed(items.size(), FixedBuffers::kFree);
     for (size_t k = 0; k < core.ids.size(); ++k) fixed[core.ids[k]] = packed.offsets[k];
-    Rise rise(items, sections.count());
-    ASSERT_TRUE(rise.run_around(fixed, {.focus = 0.03}, packed.height, {}));
+    SkylinePass skyline(items, sections.count());
+    ASSERT_TRUE(skyline.run_around(fixed, {.focus = 0.03}, packed.height, {}));
     Problem kept;
-    Solution solution{.offsets = {}, .height = rise.height()};
-    const std::vector<int64_t> offsets = rise.offsets();
+    Solution solution{.offsets = {}, .height = skyline.height()};
+    const std::vector<int64_t> offsets = skyline.offsets();
     for (size_t i = 0; i < items.size(); ++i) {
-      EXPECT_TRUE(fixed[i] == Walls::kFree || offsets[i] == fixed[i]);
-      if (offsets[i] == Rise::kLeftOut) continue;
+      EXPECT_TRUE(fixed[i] == FixedBuffers::kFree || offsets[i] == fixed[i]);
+      if (offsets[i] == SkylinePass::kLeftOut) continue;
       kept.buffers.push_back(problem.buffers[i]);
       solution.offsets.push_back(offsets[i]);
     }
     const Result<void> valid = validate(kept, solution);
     EXPECT_TRUE(valid.ok()) << valid.error();
-    EXPECT_LE(rise.height(), packed.height);
-    EXPECT_EQ(items.size() - kept.buffers.size(), static_cast<size_t>(rise.n_left_out()));
-    EXPECT_LE(rise.n_left_out(), 60);
+    EXPECT_LE(skyline.height(), packed.height);
+    EXPECT_EQ(items.size() - kept.buffers.size(), static_cast<size_t>(skyline.n_left_out()));
+    EXPECT_LE(skyline.n_left_out(), 60);
   }
 }
 

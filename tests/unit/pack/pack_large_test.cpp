@@ -9,8 +9,8 @@
 #include "stowage/pack/climb.h"
 #include "stowage/pack/eject.h"
 #include "stowage/pack/exact.h"
-#include "stowage/pack/rise.h"
 #include "stowage/pack/sections.h"
+#include "stowage/pack/skyline_pass.h"
 #include "tests/support/pack_instances.h"
 #include "tests/support/pack_items.h"
 
@@ -78,29 +78,29 @@ TEST(PackLarge, SumsNearTheLargestNumbers) {
 }
 
 // What does not fit below the capacity is left out, and what was placed is a packing below it.
-TEST(Rise, LeavesOutWhatHasNoRoom) {
+TEST(SkylinePass, LeavesOutWhatHasNoRoom) {
   const Problem problem = all_natures()[2].make(2000, 1);
   const Sections sections = cut_sections(problem);
   const std::vector<Item> items = items_of(sections);
   const int64_t capacity = sections.largest_live - sections.largest_live / 10;
-  Rise rise(items, sections.count());
-  ASSERT_TRUE(rise.run({}, capacity, {}));
-  EXPECT_GT(rise.n_left_out(), 0);
-  EXPECT_LE(rise.height(), capacity);
+  SkylinePass skyline(items, sections.count());
+  ASSERT_TRUE(skyline.run({}, capacity, {}));
+  EXPECT_GT(skyline.n_left_out(), 0);
+  EXPECT_LE(skyline.height(), capacity);
   Problem kept;
   Solution solution;
   int32_t left_out = 0;
-  const std::vector<int64_t> offsets = rise.offsets();
+  const std::vector<int64_t> offsets = skyline.offsets();
   for (size_t i = 0; i < items.size(); ++i) {
-    if (offsets[i] == Rise::kLeftOut) {
+    if (offsets[i] == SkylinePass::kLeftOut) {
       ++left_out;
       continue;
     }
     kept.buffers.push_back(problem.buffers[i]);
     solution.offsets.push_back(offsets[i]);
   }
-  solution.height = rise.height();
-  EXPECT_EQ(left_out, rise.n_left_out());
+  solution.height = skyline.height();
+  EXPECT_EQ(left_out, skyline.n_left_out());
   EXPECT_TRUE(validate(kept, solution).ok()) << validate(kept, solution).error();
 }
 
@@ -115,38 +115,38 @@ TEST(Climb, LeavesOutLessThanPasses) {
     const Sections sections = cut_sections(problem);
     const std::vector<Item> items = items_of(sections);
     const int64_t capacity = sections.largest_live + sections.largest_live / 25;
-    Rise rise(items, sections.count());
-    RiseStrategy strategy{.focus = 0.03, .noise = 0.005, .tolerance = 0.001, .levelling = 0.004};
+    SkylinePass skyline(items, sections.count());
+    SkylineStrategy strategy{.focus = 0.03, .noise = 0.005, .tolerance = 0.001, .levelling = 0.004};
     const auto draw = [&] {
       ++strategy.seed;
       return strategy;
     };
     double of_passes = 0, of_climbs = 0;
     for (int i = 0; i < 4; ++i) {
-      ASSERT_TRUE(rise.run(draw(), capacity, {}));
-      of_passes += rise.area_left_out();
-      ASSERT_TRUE(climb(rise, {.capacity = capacity, .n_stages = 50, .draw = draw}));
-      of_climbs += rise.area_left_out();
+      ASSERT_TRUE(skyline.run(draw(), capacity, {}));
+      of_passes += skyline.area_left_out();
+      ASSERT_TRUE(climb(skyline, {.capacity = capacity, .n_stages = 50, .draw = draw}));
+      of_climbs += skyline.area_left_out();
     }
     EXPECT_LT(of_climbs, of_passes / 10);
-    EXPECT_LE(rise.height(), capacity);
-    EXPECT_FALSE(climb(rise, {.capacity = capacity, .draw = draw, .stop = [] { return true; }}));
-    EXPECT_FALSE(climb(rise, {.capacity = capacity / 2, .most_left_out = 10, .draw = draw}));
+    EXPECT_LE(skyline.height(), capacity);
+    EXPECT_FALSE(climb(skyline, {.capacity = capacity, .draw = draw, .stop = [] { return true; }}));
+    EXPECT_FALSE(climb(skyline, {.capacity = capacity / 2, .most_left_out = 10, .draw = draw}));
   }
 }
 
 // Weighing lengths where it is tight, giving up narrow gaps and levelling leave out less than half.
-TEST(Rise, WastesWhereThereIsRoom) {
+TEST(SkylinePass, WastesWhereThereIsRoom) {
   const Problem problem = all_natures()[2].make(20'000, 3);
   const Sections sections = cut_sections(problem);
   const std::vector<Item> items = items_of(sections);
-  Rise rise(items, sections.count());
-  ASSERT_TRUE(rise.run({.focus = 1e9}, sections.largest_live, {}));
-  const double least = rise.area_left_out() / 2;
-  const RiseStrategy strategy{.focus = 0.02, .tolerance = 0.002, .levelling = 0.006};
-  ASSERT_TRUE(rise.run(strategy, sections.largest_live, {}));
-  EXPECT_LT(rise.area_left_out(), least);
-  EXPECT_FALSE(rise.run({.focus = 1e9}, sections.largest_live, {}, least));
+  SkylinePass skyline(items, sections.count());
+  ASSERT_TRUE(skyline.run({.focus = 1e9}, sections.largest_live, {}));
+  const double least = skyline.area_left_out() / 2;
+  const SkylineStrategy strategy{.focus = 0.02, .tolerance = 0.002, .levelling = 0.006};
+  ASSERT_TRUE(skyline.run(strategy, sections.largest_live, {}));
+  EXPECT_LT(skyline.area_left_out(), least);
+  EXPECT_FALSE(skyline.run({.focus = 1e9}, sections.largest_live, {}, least));
 }
 
 // What a skyline leaves out of a packing that exists is forced in.
@@ -158,13 +158,13 @@ TEST(Ejector, FindsRoomForWhatWasLeftOut) {
   const Sections sections = cut_sections(problem);
   const std::vector<Item> items = items_of(sections);
   const int64_t capacity = sections.largest_live + sections.largest_live / 100;
-  Rise rise(items, sections.count());
-  ASSERT_TRUE(rise.run({.size_power = 0.3, .tolerance = 0.02}, capacity, {}));
-  ASSERT_GT(rise.n_left_out(), 0);
+  SkylinePass skyline(items, sections.count());
+  ASSERT_TRUE(skyline.run({.size_power = 0.3, .tolerance = 0.02}, capacity, {}));
+  ASSERT_GT(skyline.n_left_out(), 0);
   Ejector ejector(items, sections.count());
-  EXPECT_FALSE(ejector.run(rise.offsets(), capacity, {.growth = 1.1}, 1, {}));
+  EXPECT_FALSE(ejector.run(skyline.offsets(), capacity, {.growth = 1.1}, 1, {}));
   EXPECT_GT(ejector.n_left_out(), 0u);
-  ASSERT_TRUE(ejector.run(rise.offsets(), capacity, {.growth = 1.1}, 1'000'000'000, {}));
+  ASSERT_TRUE(ejector.run(skyline.offsets(), capacity, {.growth = 1.1}, 1'000'000'000, {}));
   int64_t height = 0;
   for (size_t i = 0; i < items.size(); ++i)
     height = std::max(height, ejector.offsets()[i] + items[i].size);

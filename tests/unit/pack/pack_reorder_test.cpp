@@ -66,8 +66,9 @@ void expect_first_fit(const Problem& problem, uint64_t seed) {
     }
     // Now and then a limit that is too low, and any again.
     limit = round % 4 == 0 ? packing.height() - 1 : round % 4 == 2 ? INT64_MAX : limit;
-    const size_t from = placed < n ? placed : random() % n;
-    packing.move(from, random() % (from + 1));
+    size_t from = placed < n ? placed : random() % n;
+    for (int moves = 1 + round % 3; moves > 0; --moves, from = random() % n)
+      packing.move(from, random() % (from + 1));
   }
 }
 

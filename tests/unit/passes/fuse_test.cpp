@@ -131,7 +131,7 @@ int n_epilogues(const Executable& executable) {
 int n_prologues(const Executable& executable) {
   int n = 0;
   for_each_kernel(executable.schedule().instructions, [&](const Kernel& kernel) {
-    for (const Kernel::Made& made : kernel.made) n += made.program != nullptr;
+    for (const Kernel::Prologue& prologue : kernel.prologues) n += prologue.program != nullptr;
   });
   return n;
 }

@@ -482,7 +482,7 @@ TEST(Partition, NotesWhatStaysWhole) {
   bool found = false;
   for (const ShardingNote& note : local.notes)
     found |= note.source == "w1" && note.bytes == 4 * kLayers * kWidth * kInner &&
-             note.could_be == kLayers * kWidth * kInner;
+             note.achievable_bytes == kLayers * kWidth * kInner;
   EXPECT_TRUE(found);
   options.strict = true;
   EXPECT_THAT(

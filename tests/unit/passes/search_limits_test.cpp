@@ -154,7 +154,7 @@ TEST(SearchLimits, OfBuffersThatAreSearched) {
     PackEffort effort = {.search_s = 0.2};
     const MemoryPlan whole = make_plan(schedule, effort);
     EXPECT_THAT(whole.analysis.limits, IsEmpty());
-    effort.most_searched = 3;
+    effort.max_searched_buffers = 3;
     const MemoryPlan bounded = make_plan(schedule, effort);
     EXPECT_GE(bounded.arena_bytes[0], whole.arena_bytes[0]);
     const int reported = count(bounded.analysis.limits, "pack: ");

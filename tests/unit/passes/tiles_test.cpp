@@ -552,7 +552,8 @@ TEST_F(Tiles, AnUpdateThatNeedNotWaitForTheLayersIsDoneBesideThem) {
   const Array x = noise(9, {32, 64});
   const LearnerWithHead learner;
   const Graph graph = learner.graph(x);
-  const Graph apart = stream_tiles(graph, {.bytes = 1 << 10}), beside = stream_tiles(graph, {.bytes = 1 << 10, .beside = true});
+  const Graph apart = stream_tiles(graph, {.bytes = 1 << 10});
+  const Graph beside = stream_tiles(graph, {.bytes = 1 << 10, .match_backward_scan = true});
   EXPECT_EQ(n_scans(apart), n_scans(graph) + 2);  // the update and the norm
   EXPECT_EQ(n_scans(beside), n_scans(graph));
   verify(beside);

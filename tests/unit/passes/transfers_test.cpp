@@ -311,8 +311,8 @@ TEST_F(Transfers, UnrolledLayersTakeNoMoreThanWhatIsUnderWay) {
   const int64_t plain = peak(0).device().total_bytes;
   for (const int ahead : {1, 2, 3, 5, 8, 21}) {
     const MemoryAnalysis a = peak(ahead);
-    EXPECT_GT(a.under_way_bytes, 0);
-    EXPECT_LE(a.device().total_bytes, plain + a.under_way_bytes) << ahead;
+    EXPECT_GT(a.in_flight_bytes, 0);
+    EXPECT_LE(a.device().total_bytes, plain + a.in_flight_bytes) << ahead;
   }
 }
 

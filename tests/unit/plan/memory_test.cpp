@@ -149,7 +149,7 @@ TEST(Memory, ProgramOneKeepsX) {
 
 TEST(Memory, ScannedIsAsLeanAsUnrolled) {
   for (const bool nonlinear : {false, true}) {
-    // Gradients above kSeparateOutputBytes: smaller ones lie beside the arena all the time.
+    // Gradients above kMaxOutsideArenaBytes: smaller ones lie beside the arena all the time.
     Layers scanned{.n = 32, .batch = 64, .width = 64, .hidden = 512, .nonlinear = nonlinear};
     Layers unrolled = scanned;
     unrolled.scanned = false;

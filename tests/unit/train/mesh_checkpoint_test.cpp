@@ -135,8 +135,8 @@ std::vector<std::byte> part_of_leaf(const StateLeaf& leaf, int64_t step, const P
 CheckpointMeta meta_of(int64_t step) {
   return {.step = step, .data_position = step, .seed = 1, .config = {{"key", "1"}}, .extra = {}};
 }
-CheckpointNeeds needs_of(std::span<const StateLeaf> leaves, const char* key = "1") {
-  CheckpointNeeds needs{.tensors = {}, .config = {{"key", key}}, .defaults = {}};
+CheckpointRequirements needs_of(std::span<const StateLeaf> leaves, const char* key = "1") {
+  CheckpointRequirements needs{.tensors = {}, .config = {{"key", key}}, .defaults = {}};
   for (const StateLeaf& leaf : leaves)
     needs.tensors.push_back({leaf.name, leaf.type.dtype, leaf.type.shape.dims()});
   return needs;

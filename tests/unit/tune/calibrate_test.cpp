@@ -22,7 +22,7 @@ TEST(Calibrate, DescribesThisMachine) {
   options.report = [&](const std::string& line) { lines.push_back(line); };
   const Result<DeviceDescription> d = calibrate(options);
   ASSERT_TRUE(d) << d.error();
-  EXPECT_EQ(d->name, this_machine(2));
+  EXPECT_EQ(d->name, machine_name(2));
   EXPECT_EQ(count_entries(folder.path()), 0u);
   EXPECT_GE(lines.size(), 15u);
   // The file's own checks are of every figure: present, positive, a share.

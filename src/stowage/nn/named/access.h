@@ -1,5 +1,5 @@
-// Shared by the sources of nn/named: axes checked, operands aligned by name.
-// Not public; the functions are in the other headers of this folder.
+// Helpers of the sources of nn/named: checks of axes, alignment of operands by name.
+// Not public; the public functions are in the other headers of this folder.
 #pragma once
 
 #include <string>
@@ -9,13 +9,13 @@
 
 namespace stow::named {
 
-/// Sees whole NamedArrays where other visitors see their arrays alone.
+/// A TreeVisitor that receives whole NamedArrays; other visitors receive only their arrays.
 struct NamedVisitor : TreeVisitor {
   virtual void named(NamedArray& x) = 0;
   void node(std::string_view, int64_t) override {}
 };
 
-/// The same, with the path of where it is.
+/// A NamedVisitor that knows the path of the current leaf.
 struct PathNamedVisitor : NamedVisitor {
   std::string path;
   void enter(std::string_view name) override {
@@ -32,13 +32,13 @@ struct PathNamedVisitor : NamedVisitor {
   std::vector<size_t> lengths_;
 };
 
-/// Writes the parts of a NamedArray without a check, for transforms that take an axis away and give
-/// it back.
+/// Writes the parts of a NamedArray without a check, for transforms that remove an axis and add it
+/// back.
 struct NamedAccess {
   static void set_axes(NamedArray& x, std::vector<Axis> axes) { x.axes_ = std::move(axes); }
   static void set_array(NamedArray& x, Array array) { x.array_ = std::move(array); }
   static Array& array(NamedArray& x) { return x.array_; }
-  /// One whose axes are known to fit.
+  /// Makes a NamedArray from an array and axes that are known to fit.
   static NamedArray make(Array array, const std::vector<Axis>& axes) {
     NamedArray x;
     x.array_ = std::move(array);
@@ -47,24 +47,24 @@ struct NamedAccess {
   }
 };
 
-/// Throws TraceError "[what] …" where x is empty, or its array and its axes do not agree, as when a
-/// transform of plain arrays has taken an axis away.
+/// Throws TraceError "[what] …" if x is empty, or if its array and its axes do not agree, for
+/// example after a transform of plain arrays has removed an axis.
 void check_axes_fit(const char* what, const NamedArray& x);
-/// Throws TraceError "[what] …" for a name that is empty, of other characters, or there twice, and
-/// for a size below 0.
+/// Throws TraceError "[what] …" for a name that is empty, has invalid characters or occurs twice,
+/// and for a negative size.
 void check_axis_names(const char* what, const std::vector<Axis>& axes);
 
-/// The place of an axis of x. Errors: TraceError "[what] …" that lists the axes.
+/// Returns the index of an axis of x. Errors: TraceError "[what] …" that lists the axes.
 size_t place_of(const char* what, const NamedArray& x, const AxisSelector& axis);
-/// The axes selected, in order. Errors: as above; one given twice.
+/// Returns the selected axes, in order. Errors: as place_of; an axis given twice.
 std::vector<Axis> select(const char* what, const NamedArray& x, const AxisSelection& axes);
-/// Their places.
+/// Returns the indices of axes of x.
 Dims places_of(const NamedArray& x, const std::vector<Axis>& axes);
 
-/// The array of x with its axes in the order of `to`, which has all of them, and with extent 1
-/// where x lacks one that stands behind one of its own: it broadcasts to `to` by NumPy's rule.
+/// Returns the array of x in a form that broadcasts to the axes `to` by NumPy's rule: its axes are
+/// in the order of `to`, which has all of them, with extent 1 for axes of `to` that x lacks.
 Array aligned(const NamedArray& x, const std::vector<Axis>& to);
-/// The sizes.
+/// Returns the sizes of axes.
 Dims sizes_of(const std::vector<Axis>& axes);
 
 }  // namespace stow::named

@@ -1,4 +1,4 @@
-// Axis: a name and a size; and the forms in which functions take axes by name.
+// Axis: a name and a size; and the argument types by which functions take axes by name.
 // Not an array; see named_array.h.
 #pragma once
 
@@ -25,8 +25,7 @@ struct Axis {
   friend bool operator==(const Axis&, const Axis&) = default;  ///< Name and size.
 };
 
-/// Axes of an array that does not exist yet, or that another shall have: one, or a list. Sizes
-/// count.
+/// Axes of a new array, as an argument: one axis or a list, with sizes.
 class AxisSpec {
  public:
   AxisSpec() = default;                                         ///< None: a scalar.
@@ -39,7 +38,7 @@ class AxisSpec {
   std::vector<Axis> axes_;
 };
 
-/// An axis of an array that exists, by name. Of an Axis the size is compared as well.
+/// An axis of an existing array, by name. If it is given as an Axis, its size must match too.
 class AxisSelector {
  public:
   AxisSelector(const char* name) : name_(name) {}             // NOLINT: converts by design
@@ -53,7 +52,7 @@ class AxisSelector {
   std::optional<int64_t> size_;
 };
 
-/// Axes of an array that exists: all of them, one, or a list.
+/// Axes of an existing array: all of them, one, or a list.
 class AxisSelection {
  public:
   AxisSelection() = default;                                                               ///< All.
@@ -81,13 +80,13 @@ inline const AxisSelection no_axes{std::vector<AxisSelector>{}};
 std::string to_string(const Axis& axis);               ///< "Embed: 8".
 std::string to_string(const std::vector<Axis>& axes);  ///< "{Batch: 4, Embed: 8}".
 
-/// The product of the sizes; the largest number where it is larger.
+/// Returns the product of the sizes; the largest int64_t if it overflows.
 int64_t total_size(const AxisSpec& axes);
-/// The place of the axis of that name, or none.
+/// Returns the index of the axis of that name, or none.
 std::optional<size_t> find_axis(const std::vector<Axis>& axes, std::string_view name);
 /// True if these are the same axes, in any order.
 bool same_axes(const std::vector<Axis>& a, const std::vector<Axis>& b);
-/// The axes without those of these names.
+/// Returns `axes` without those whose names are in `removed`.
 std::vector<Axis> without_axes(const std::vector<Axis>& axes, const std::vector<Axis>& removed);
 
 }  // namespace stow::named

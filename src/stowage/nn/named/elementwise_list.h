@@ -1,5 +1,5 @@
 // The elementwise functions of NamedArray, for macros that the including file defines.
-// Not a header of its own: included in the class and in its source, so no guard; by itself it is empty.
+// Not a normal header: it has no guard, is included in a class and a source, and is else empty.
 #ifdef STOW_NAMED_OPERATOR
 STOW_NAMED_OPERATOR(+)
 STOW_NAMED_OPERATOR(-)

@@ -1,4 +1,4 @@
-// Names of axes mapped to axes of a mesh: where NamedArrays of a tree lie.
+// Shardings of NamedArrays by a mapping from names of axes to mesh axes.
 // Not a mesh or a partitioner; see api/sharding.h.
 #pragma once
 
@@ -10,8 +10,8 @@
 
 namespace stow::named {
 
-/// Mesh axes that cut an axis of each name, the major one first; axes without an entry are whole:
-/// {{"Embed", "data"}, {"Batch", {"replica", "data"}}}.
+/// The mesh axes that cut an array axis, by its name, the major one first; axes without an entry
+/// are whole: {{"Embed", "data"}, {"Batch", {"replica", "data"}}}.
 class ResourceMapping {
  public:
   using Axes = PartitionSpec::Axes;  ///< The mesh axes of one axis.
@@ -20,9 +20,9 @@ class ResourceMapping {
   ResourceMapping(std::initializer_list<std::pair<const char*, Axes>> entries);
 
   const Axes* find(const std::string& axis) const;  ///< Entry of that name, or null.
-  /// This one with an entry more, or another one for that name.
+  /// Returns a copy with an entry added or replaced.
   ResourceMapping with(const std::string& axis, Axes mesh_axes) const;
-  /// This one with all entries of another, which count where both have one.
+  /// Returns a copy with all entries of `other`, which replace entries of the same name.
   ResourceMapping merged(const ResourceMapping& other) const;
   const std::map<std::string, Axes>& entries() const { return entries_; }  ///< By name.
 
@@ -31,26 +31,27 @@ class ResourceMapping {
 };
 std::string to_string(const ResourceMapping& mapping);  ///< "{Batch: ('replica', 'data')}".
 
-/// The specification of an array with these axes, one entry an axis. `leaf` is what errors call it.
-/// Errors:  TraceError where two of the axes are mapped to one mesh axis, naming both.
+/// Returns the PartitionSpec of an array with these axes, one entry for each. Errors call it
+/// `leaf`.
+/// Errors:  TraceError if two of the axes are mapped to one mesh axis, naming both.
 PartitionSpec pspec_for_axis(const std::vector<Axis>& axes, const ResourceMapping& mapping,
                              const std::string& leaf = "", STOW_AT);
-/// The names and extents of a mesh, which is all that the next functions read: a mesh of devices
-/// that are not here has them too.
+/// Returns the names and extents of a mesh. The functions below take a MeshShape, so they also
+/// serve a mesh of devices that this process does not have.
 MeshShape shape_of(const sharding::Mesh& mesh);
-/// Throws TraceError where the mesh lacks an axis that cuts one of these, or a size is not
-/// divisible; it names `leaf`, the axis and the next size that is.
+/// Throws TraceError if the mesh lacks an axis that cuts one of `axes`, or if a size is not
+/// divisible; the error names `leaf`, the axis and the next divisible size.
 void check_divisible(const std::vector<Axis>& axes, const ResourceMapping& mapping,
                      const MeshShape& mesh, const std::string& leaf = "", STOW_AT);
-/// The number of parts that the mapping cuts an axis into. Errors: TraceError where the mesh lacks
-/// one.
+/// Returns the number of parts into which the mapping cuts an axis. Errors: TraceError if the mesh
+/// lacks a mesh axis.
 int64_t physical_axis_size(const Axis& axis, const ResourceMapping& mapping, const MeshShape& mesh,
                            STOW_AT);
-/// The axis with the least size that the mapping can cut evenly and that is not below its own.
+/// Returns the axis with its size rounded up to one that the mapping can cut evenly.
 Axis round_axis_for_partitioning(const Axis& axis, const ResourceMapping& mapping,
                                  const MeshShape& mesh, STOW_AT);
 
-/// While it lives, this thread's mapping and mesh where a function is given none. Scopes nest.
+/// Sets this thread's default mapping and mesh while it lives. Scopes nest.
 class AxisMappingScope {
  public:
   explicit AxisMappingScope(ResourceMapping mapping, std::optional<sharding::Mesh> mesh = {});
@@ -65,16 +66,17 @@ class AxisMappingScope {
   const AxisMappingScope* before_;
 };
 
-/// For the library: what shard does. Null: those of the scope; without a scope nothing is done
-/// where `optional`, and else it is an error.
+/// The implementation of shard(), not for users. A null mapping or mesh means that of the scope.
+/// Without a scope, nothing is done if `optional`; else it is an error.
 void shard_leaves(const TreeRef& tree, const ResourceMapping* mapping, const sharding::Mesh* mesh,
                   bool optional, SourceLocation at);
 
-/// A tree whose NamedArrays lie over the mesh as the mapping says, each in the kind of memory where
-/// it was; other arrays stay as they are. Works on concrete, traced and abstract arrays; where it
-/// lies so already it is no copy. Errors:  TraceError naming the leaf and its axes where two axes
-/// share a mesh axis, the mesh has no
-///          such axis, or a size is not divisible; where no mesh is given and no scope has one.
+/// Returns a tree whose NamedArrays are sharded over the mesh by the mapping, each in its memory
+/// kind; other arrays stay as they are. Takes concrete, traced and abstract arrays. An array that
+/// already has the sharding is not copied.
+/// Errors:  TraceError naming the leaf and its axes if two axes share a mesh axis, the mesh lacks
+///          an axis, or a size is not divisible; TraceError if neither the call nor a scope gives a
+///          mesh.
 /// Source:  Haliax's shard.
 template <concepts::Tree T>
 T shard(const T& tree, const ResourceMapping& mapping, const sharding::Mesh& mesh, STOW_AT) {
@@ -88,7 +90,7 @@ T shard(const T& tree, const ResourceMapping& mapping, STOW_AT) {  ///< Over the
   shard_leaves(tree_ref(copy), &mapping, nullptr, false, at);
   return copy;
 }
-/// The same by the mapping and mesh of the scope; the tree itself where there is no scope.
+/// As shard(), by the mapping and mesh of the scope; returns the tree itself if there is no scope.
 template <concepts::Tree T>
 T auto_sharded(const T& tree, STOW_AT) {
   T copy = tree;

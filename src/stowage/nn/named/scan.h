@@ -1,5 +1,5 @@
 // scan, fold, map and vmap over an axis by name, for trees with NamedArrays.
-// Not other loops than those of api/scan.h and api/vmap.h; they find the axis in each leaf.
+// Not new kinds of loops: they find the axis in each leaf and call api/scan.h and api/vmap.h.
 #pragma once
 
 #include <map>
@@ -11,46 +11,46 @@
 namespace stow::named {
 
 struct NamedScanOptions {
-  ScanCheckpoint checkpoint = {};  ///< Residuals that the backward pass finds kept; by default all.
-  bool reverse = false;            ///< From the last slice to the first.
+  ScanCheckpoint checkpoint = {};  ///< Residuals that are kept for the backward pass; default: all.
+  bool reverse = false;            ///< True to go from the last slice to the first.
   int64_t unroll = 1;              ///< As ScanOptions; not with nested blocks.
 };
 
 namespace scan_detail {
 
-/// Leaves that are scanned, by path, and the axis of each, in the order of the paths.
+/// The scanned leaves, by path, and the place of the scanned axis in each, in the order of the
+/// paths.
 struct Scanned {
   std::map<std::string, Array> leaves;
   Dims places;
   Axis axis;
 };
-/// Finds them: NamedArrays that have the axis, by it, and arrays with axes, by the first.
+/// Finds the scanned leaves: NamedArrays that have the axis, along it; and arrays of rank 1 or
+/// more, along their first axis.
 Scanned find_scanned(const char* what, const TreeRef& xs, const AxisSelector& axis);
-/// Puts slices at their paths; their axes lose `axis`.
+/// Replaces the leaves at these paths by slices; NamedArrays lose `axis`.
 void put_slices(const TreeRef& x, const std::map<std::string, Array>& slices, const Axis& axis);
-/// Gives `axis`, in front, to the axes of every NamedArray; its array has it. An axis without a
-/// name is none that a NamedArray can have, and an error.
+/// Adds `axis` in front of the axes of every NamedArray; its array already has it. It is an error
+/// if there is a NamedArray and `axis` has no name.
 void prepend_axis(const char* what, const TreeRef& ys, const Axis& axis);
 /// Names all leaves for a policy.
 void name_carry(const TreeRef& carry);
-/// Moves the axis of each to the front.
+/// Moves the scanned axis of each leaf to the front.
 void to_the_front(Scanned& scanned);
-/// Throws where options do not go together.
+/// Throws TraceError if options exclude each other.
 void check_options(const NamedScanOptions& options);
 
 }  // namespace scan_detail
 
 /// carry = init; for each slice x of xs: (carry, y) = body(carry, x); returns (carry, y stacked).
-/// Shapes:  `axis` is scanned over wherever it stands in a NamedArray of xs, which loses it; there
-/// is
-///          no transposed copy, but for nested blocks. NamedArrays without it, and arrays of rank
-///          0, are the same in each iteration. Other arrays are scanned over their first axis.
-///          Stacked results get the axis in front. An Axis with a size is needed only where nothing
-///          is scanned.
-/// Forms:   as stow::scan: body returns pair(carry, y), or the carry alone.
-/// Errors:  TraceError naming the leaf whose size differs; a carry whose axes body changes, in
-/// order
-///          too; a result that has the axis already.
+/// Shapes:  NamedArrays of xs that have `axis` are scanned along it, wherever it stands, and slices
+///          lack it; there is no transposed copy, except for nested blocks. NamedArrays without it,
+///          and arrays of rank 0, are the same in each iteration. Other arrays are scanned along
+///          their first axis. Stacked results get the axis in front. `axis` needs a size only if
+///          nothing is scanned.
+/// Forms:   as stow::scan: body returns pair(carry, y), or only the carry.
+/// Errors:  TraceError naming a leaf whose size differs; for a body that changes the axes of the
+///          carry or their order; for a result that already has the axis.
 /// Source:  Haliax's scan.
 template <typename Body, typename Init, typename Xs = None>
 auto scan(Body body, const AxisSelector& axis, const Init& init, const Xs& xs = {},
@@ -73,7 +73,7 @@ auto scan(Body body, const AxisSelector& axis, const Init& init, const Xs& xs = 
       Xs x = whole;
       scan_detail::put_slices(tree_ref(x), slices, scanned.axis);
       R result = body(entering, x);
-      // Before shapes are compared, for axes in another order have other sizes.
+      // Checked before shapes are compared, since a different order of axes also changes the shape.
       const auto check = [&](const Carry& returned) {
         check_same_structure(tree_ref(carry), tree_ref(returned),
                              "[scan] the carry and what the body returns for it:", at);
@@ -118,7 +118,7 @@ auto fold(Body body, const AxisSelector& axis, const Init& init, const Xs& xs,
   return named::scan(std::move(body), axis, init, xs, options, at);
 }
 
-/// function(x) for each slice x of xs, one after another; the results are stacked. As scan.
+/// Returns the stacked results of function(x) for each slice x of xs, one after another. As scan.
 /// Source:  Haliax's map.
 template <typename F, typename Xs>
 auto map(F function, const AxisSelector& axis, const Xs& xs, const NamedScanOptions& options = {},
@@ -127,9 +127,10 @@ auto map(F function, const AxisSelector& axis, const Xs& xs, const NamedScanOpti
   return named::scan(body, axis, None{}, xs, options, at).second;
 }
 
-/// A function over a batch: `function` of each slice of its arguments, at once. Which leaves have
-/// the axis, and what the results get, is as in scan. Errors:  as scan and stow::vmap. Source:
-/// Haliax's vmap.
+/// Returns a function that applies `function` to all slices of its arguments at once. Leaves are
+/// sliced, and results get the axis, as in scan.
+/// Errors:  as scan and stow::vmap.
+/// Source:  Haliax's vmap.
 template <typename F>
 auto vmap(F function, AxisSelector axis, STOW_AT) {
   return [function = std::make_shared<F>(std::move(function)), axis = std::move(axis),

@@ -1,5 +1,5 @@
-// ScanCheckpointPolicy: what the gradient of a loop over layers keeps, in Levanter's words.
-// Not a policy of single values; those are in api/policies.h, and these are made of them.
+// ScanCheckpointPolicy: the residuals of a loop over layers, by Levanter's options.
+// Not a policy for single values (api/policies.h); iteration_policy() makes one from it.
 #pragma once
 
 #include <concepts>
@@ -11,32 +11,33 @@
 
 namespace stow::named {
 
-/// The residuals of each iteration of a loop for its backward pass. The carry that enters an
-/// iteration is always there, on the device or on the host; slices of what is scanned are parts of
-/// arrays that live anyway and are never copied, so there is no `save_inputs` of Haliax's.
+/// The residuals of each iteration of a loop. The carry that enters an iteration is always kept, on
+/// the device or on the host. Slices of scanned arrays are never copied, since the arrays stay
+/// alive, so Haliax's `save_inputs` has no counterpart.
 struct ScanCheckpointPolicy {
-  bool disable = false;               ///< No checkpoint: all that the gradient needs is kept.
-  bool offload_carries = false;       ///< Carries wait in pinned host memory, else on the device.
-  bool save_block_internals = false;  ///< Keeps everything that iterations compute.
+  bool disable = false;               ///< True for no checkpoint: all residuals are kept.
+  bool offload_carries = false;       ///< True to keep carries in pinned host memory.
+  bool save_block_internals = false;  ///< True to keep everything that iterations compute.
   std::vector<std::string> save_names =
       {};  ///< Keeps values that checkpoint_name gave these names.
   std::vector<std::string> offload_names = {};  ///< Moves values of these names to the host.
-  /// Blocks of iterations that keep only the carry that enters them; within a block the rest of
-  /// this policy holds. With one of the numbers below, or as even as can be.
+  /// True for blocks of iterations that keep only the carry that enters them; within a block the
+  /// rest of this policy holds. Without one of the numbers below, the blocks are near √N iterations
+  /// long.
   bool nested = false;
-  int64_t outer_blocks = 0;  ///< Number of blocks (Haliax's nested=number); 0: by another rule.
-  int64_t block_length = 0;  ///< Blocks of so many iterations; 0: by another rule.
+  int64_t outer_blocks = 0;  ///< Number of blocks (Haliax's nested=number); 0: not given.
+  int64_t block_length = 0;  ///< Iterations of a block; 0: not given.
   bool prevent_cse = false;  ///< As CheckpointOptions.
 
   friend bool operator==(const ScanCheckpointPolicy&, const ScanCheckpointPolicy&) = default;
 };
 
-/// A ScanCheckpointPolicy, or one of the words for it:
+/// A ScanCheckpointPolicy, or a short form of one:
 ///   false, "save_all"           keeps everything; false without a checkpoint
-///   true, "recompute", "full"   keeps the carries alone and recomputes the rest
-///   "offload"                   the same with the carries on the host
-///   "nested"                    near √N blocks: keeps the carries between blocks alone
-///   a number                    the same with blocks of so many iterations
+///   true, "recompute", "full"   keeps only the carries and recomputes the rest
+///   "offload"                   as "recompute", with the carries on the host
+///   "nested"                    near √N blocks: keeps only the carries between blocks
+///   a number                    as "nested", with blocks of that many iterations
 class ScanCheckpoint {
  public:
   ScanCheckpoint() : policy_{.disable = true} {}  ///< false.
@@ -46,7 +47,7 @@ class ScanCheckpoint {
   template <std::integral I>
   requires(!std::same_as<I, bool>) ScanCheckpoint(I block_length)
       : policy_(of_number(block_length)) {}  // NOLINT
-  /// Errors: TraceError for another word, listing them.
+  /// Errors: TraceError for an unknown word, listing the known ones.
   ScanCheckpoint(const char* word) : policy_(of_word(word)) {}                 // NOLINT
   ScanCheckpoint(const std::string& word) : policy_(of_word(word)) {}          // NOLINT
   ScanCheckpoint(ScanCheckpointPolicy policy) : policy_(std::move(policy)) {}  // NOLINT
@@ -60,17 +61,17 @@ class ScanCheckpoint {
   static ScanCheckpointPolicy of_word(const std::string& word);
   ScanCheckpointPolicy policy_;
 };
-/// All fields that differ from the default, as text.
+/// Returns all fields that differ from the default, as text.
 std::string to_string(const ScanCheckpoint& checkpoint);
 
-/// The name of the carry that enters an iteration, where a policy moves it.
+/// The name that an offloaded carry gets where it enters an iteration.
 inline constexpr const char* kScanCarryName = "scan_carry";
 
-/// The policy of single values for an iteration; null: keeps its inputs alone.
-/// Errors: TraceError where all internals are kept and some are to be moved too.
+/// Returns the policy for single values of an iteration; null keeps only its inputs.
+/// Errors: TraceError if all internals are kept and some are to be offloaded too.
 ir::PolicyPtr iteration_policy(const ScanCheckpointPolicy& policy);
-/// How `length` iterations are cut into blocks.
-/// Errors: TraceError where both numbers are given, or one is larger than the number of iterations.
+/// Returns the division of `length` iterations into blocks.
+/// Errors: TraceError if both numbers are given, or one is larger than the number of iterations.
 NestedScanOptions nested_options(const ScanCheckpointPolicy& policy, int64_t length);
 
 }  // namespace stow::named

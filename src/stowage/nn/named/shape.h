@@ -1,5 +1,5 @@
-// Making, renaming, reordering, joining and cutting arrays by names of axes; random numbers.
-// Not arithmetic; see named_array.h. Not indexing; see index.h.
+// Creates, renames, reorders, joins and splits arrays by names of axes; random numbers.
+// Not arithmetic (named_array.h) and not indexing (index.h).
 #pragma once
 
 #include <map>
@@ -9,55 +9,55 @@
 
 namespace stow::named {
 
-// Errors of all: TraceError naming the function, the axes and the place.
+// Errors of all: TraceError naming the function, the axes and the source location.
 
 NamedArray zeros(const AxisSpec& axes, DType dtype = DType::kF32, STOW_AT);  ///< All 0.
 NamedArray ones(const AxisSpec& axes, DType dtype = DType::kF32, STOW_AT);   ///< All 1.
-/// Without a dtype, f32, i32 or bool by the value.
+/// Without a dtype: f32, i32 or bool, by the type of the value.
 NamedArray full(const AxisSpec& axes, ScalarValue value, std::optional<DType> dtype = {}, STOW_AT);
 NamedArray zeros_like(const NamedArray& x, STOW_AT);  ///< All 0.
 NamedArray ones_like(const NamedArray& x, STOW_AT);   ///< All 1.
 /// start, start + step, … along one axis.
 NamedArray arange(const Axis& axis, int64_t start = 0, int64_t step = 1, DType dtype = DType::kI32,
                   STOW_AT);
-/// 1 where the new axis, the last one, counts the index, else 0.
+/// Adds `axis` as the last one: 1 at the index, 0 elsewhere.
 NamedArray one_hot(const NamedArray& indices, const Axis& axis, DType dtype = DType::kF32, STOW_AT);
 
-/// The axes in this order. One "..." stands for those not named, in their order; without it all
-/// must be named.
+/// Returns x with its axes in this order. One "..." stands for those not named, in their order;
+/// without it all must be named.
 NamedArray rearrange(const NamedArray& x, const AxisSelection& order, STOW_AT);
-/// Other names for some axes: {{"Pos", "KeyPos"}}.
+/// Renames some axes: {{"Pos", "KeyPos"}}.
 NamedArray rename(const NamedArray& x, const std::map<std::string, std::string>& names, STOW_AT);
-/// x with these axes, in this order; new ones repeat it.
-/// Errors: also TraceError where x has an axis that is not among them.
+/// Returns x with these axes, in this order, repeated along new ones.
+/// Errors: also TraceError if x has an axis that is not among them.
 NamedArray broadcast_to(const NamedArray& x, const AxisSpec& axes, STOW_AT);
-/// x with these axes too: those that it lacks come first. It is the remedy where an elementwise
-/// function says that neither operand has all axes of the other.
+/// Returns x repeated along those of `axes` that it lacks, which come first. Use it if an
+/// elementwise function reports that neither operand has all axes of the other.
 NamedArray broadcast_axis(const NamedArray& x, const AxisSpec& axes, STOW_AT);
-/// Some axes as one, which stands where the first of them in x was; of no axes, an axis of size 1
-/// in front. The first named is the major one.
+/// Flattens axes into one, at the position of the first of them in x. The first of `axes` is the
+/// major one. With no axes, adds an axis of size 1 in front.
 NamedArray flatten_axes(const NamedArray& x, const AxisSelection& axes, std::string new_axis,
                         STOW_AT);
-/// One axis as several, the first being the major one; of size 1 also as none.
-/// Errors: also TraceError where the product of the sizes differs.
+/// Splits one axis into several, the first being the major one. An axis of size 1 may become none.
+/// Errors: also TraceError if the product of the sizes differs.
 NamedArray unflatten_axis(const NamedArray& x, const AxisSelector& axis, const AxisSpec& new_axes,
                           STOW_AT);
 
-/// Parts of an axis, one for each of `new_axes`, whose sizes add up to it.
+/// Returns parts of an axis, one for each of `new_axes`, whose sizes add up to it.
 std::vector<NamedArray> split(const NamedArray& x, const AxisSelector& axis,
                               const std::vector<Axis>& new_axes, STOW_AT);
-/// The slices of an axis, which is dropped.
+/// Returns the slices along an axis, which is dropped.
 std::vector<NamedArray> unbind(const NamedArray& x, const AxisSelector& axis, STOW_AT);
-/// Along an axis that all have; the other axes are those of the first, in its order.
+/// Joins arrays along an axis that all have; the result has the axes of the first, in its order.
 NamedArray concatenate(const std::string& axis, const std::vector<NamedArray>& arrays, STOW_AT);
-/// Along a new axis, the first; the other axes are those of the first array, in its order.
+/// Joins arrays along a new first axis; the other axes are those of the first array, in its order.
 NamedArray stack(const std::string& axis, const std::vector<NamedArray>& arrays, STOW_AT);
-/// Shifts elements along an axis; what falls off comes back at the other end.
+/// Shifts elements along an axis; elements beyond its end reappear at the beginning.
 NamedArray roll(const NamedArray& x, int64_t shift, const AxisSelector& axis, STOW_AT);
 
 namespace random {
 
-// The numbers are those of stow::random with the shape of the axes in order.
+// The numbers are those of stow::random for the shape of `axes`.
 NamedArray normal(const Operand& key, const AxisSpec& axes,
                   DType dtype = DType::kF32);  ///< Standard.
 NamedArray truncated_normal(const Operand& key, double low, double high, const AxisSpec& axes,

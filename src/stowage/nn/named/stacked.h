@@ -1,5 +1,5 @@
-// Stacked and ArrayStacked: equal layers as one tree with an axis of layers, run by a loop.
-// Not layers of different kinds; a std::vector of blocks is that.
+// Stacked and ArrayStacked: layers of one type as one tree with an axis of layers, run by a loop.
+// Not for layers of different types; use a std::vector of blocks.
 #pragma once
 
 #include "stowage/api/random.h"
@@ -9,26 +9,26 @@ namespace stow::named {
 
 namespace stacked_detail {
 
-/// The leaves of equal trees joined along `axis`, the first; written into `into`, a copy of one of
-/// them. Errors: TraceError naming the block and the leaf where structures differ.
+/// Stacks the leaves of trees of one structure along a new first axis `axis`, into `into`, a copy
+/// of one of them. Errors: TraceError naming the block and the leaf if structures differ.
 void stack_blocks(const char* what, const TreeRef& into, const std::vector<TreeRef>& blocks,
                   const Axis& axis);
-/// Leaves replaced by their slice number `i`, and the axis dropped.
+/// Replaces each leaf by its slice `i` along `axis`, which is dropped.
 void take_layer(const char* what, const TreeRef& stacked, const Axis& axis, int64_t i);
-/// Throws TraceError naming a leaf that lacks the axis: an array as its first one.
+/// Throws TraceError naming a leaf without the axis; an array without names must have it first.
 void check_stacked(const char* what, const TreeRef& stacked, const Axis& axis);
 /// Throws TraceError naming a leaf that is a NamedArray.
 void reject_names(const char* what, const TreeRef& block);
 std::string node_text(const Axis& axis, const ScanCheckpoint& checkpoint);
 
-// block(carry, args…) where x is a tuple of the block and the arguments.
+// Calls block(carry, args…); x is a tuple of the block and the arguments.
 struct CallBlock {
   template <typename Carry, typename X>
   auto operator()(const Carry& carry, X& x) const {
     return std::apply([&](auto& block, auto&... args) { return block(carry, args...); }, x);
   }
 };
-// f(block, carry, args…).
+// Calls f(block, carry, args…).
 template <typename F>
 struct CallWith {
   F& f;
@@ -40,13 +40,12 @@ struct CallWith {
 
 }  // namespace stacked_detail
 
-/// Layers of one type whose leaves have an axis of layers: of NamedArrays `axis`, of other arrays
-/// the first. A block is any tree; fold and scan call it, block(carry, args…). Arguments beside the
-/// carry are treated as `xs` of named::scan: what has the axis is sliced, arrays without names by
-/// their first axis. As a tree it is its block with another structure: the paths of leaves are
-/// those of the block
-/// ("layers/wq"), as of a struct of stacked arrays; unstacked() has "layers/0/wq", as a state dict.
-/// Memory:  `checkpoint` says what the gradient keeps of each layer.
+/// Layers of one type whose leaves have an axis of layers: `axis` in NamedArrays, the first axis in
+/// other arrays. A block is any tree; fold and scan call it as block(carry, args…). Other arguments
+/// than the carry are treated as `xs` of named::scan: those with the axis are sliced, arrays
+/// without names along their first axis. Paths of leaves are those of a struct of stacked arrays
+/// ("layers/wq"); a vector from unstacked() has paths like a state dict ("layers/0/wq").
+/// Memory:  `checkpoint` says which residuals of each layer are kept.
 /// Source:  Haliax's Stacked.
 template <typename Block>
 struct Stacked {
@@ -54,33 +53,33 @@ struct Stacked {
   Axis axis;
   ScanCheckpoint checkpoint = {};
 
-  /// Layer i is init(key i), where the keys are random::split(key, axis.size): the same values as
-  /// if layers were made one by one, made at once.
+  /// Layer i is init(key i), where the keys are random::split(key, axis.size). All layers are made
+  /// at once, with the same values as one by one.
   template <typename Init>
   static Stacked init(const Axis& axis, Init init, const Array& key, ScanCheckpoint checkpoint = {},
                       STOW_AT) {
     const Array keys = stow::random::split_array(Operand(key, at.file, at.line), axis.size);
     return {named::vmap(init, axis, at)(keys), axis, std::move(checkpoint)};
   }
-  /// Layers that exist. Errors: TraceError naming the block and leaf that differ from the first;
-  /// without blocks.
+  /// Stacks existing layers. Errors: TraceError naming a block and leaf that differ from the first;
+  /// TraceError if there are no blocks.
   static Stacked from_blocks(const std::string& axis, const std::vector<Block>& blocks,
                              ScanCheckpoint checkpoint = {}, STOW_AT);
-  /// A tree whose leaves have the axis of layers already. Errors: TraceError naming one that has
-  /// not.
+  /// Wraps a tree whose leaves already have the axis of layers. Errors: TraceError naming a leaf
+  /// without it.
   static Stacked from_stacked(const Axis& axis, Block stacked, ScanCheckpoint checkpoint = {}) {
     stacked_detail::check_stacked("Stacked", tree_ref(stacked), axis);
     return {std::move(stacked), axis, std::move(checkpoint)};
   }
 
   int64_t length() const { return axis.size; }  ///< The number of layers.
-  /// Layer i; negative numbers count from the end.
+  /// Returns layer i; negative numbers count from the end.
   Block get_layer(int64_t i) const {
     Block layer = stacked;
     stacked_detail::take_layer("get_layer", tree_ref(layer), axis, i);
     return layer;
   }
-  /// All layers.
+  /// Returns all layers.
   std::vector<Block> unstacked() const {
     std::vector<Block> layers;
     for (int64_t i = 0; i < axis.size; ++i) layers.push_back(get_layer(i));
@@ -99,7 +98,8 @@ struct Stacked {
     return named::scan(stacked_detail::CallBlock{}, axis, carry, std::tuple(stacked, args...),
                        options());
   }
-  /// The same of a function: carry = f(block, carry, args…). What f captures is not sliced.
+  /// As fold, with a function: carry = f(block, carry, args…). Arrays that f captures are not
+  /// sliced.
   template <typename F, typename Carry, typename... Args>
   auto fold_via(F f, const Carry& carry, const Args&... args) const {
     return named::fold(stacked_detail::CallWith<F>{f}, axis, carry, std::tuple(stacked, args...),
@@ -110,7 +110,7 @@ struct Stacked {
     return named::scan(stacked_detail::CallWith<F>{f}, axis, carry, std::tuple(stacked, args...),
                        options());
   }
-  /// f(block, args…) of all layers at once, for layers that do not depend on each other.
+  /// Returns f(block, args…) of all layers at once, for layers that do not depend on each other.
   template <typename F, typename... Args>
   auto vmap_via(F f, const Args&... args) const {
     return named::vmap(std::move(f), axis)(stacked, args...);
@@ -142,7 +142,7 @@ void stow_visit_leaf(Stacked<Block>& x, TreeVisitor& visitor) {
   visit_tree(x.stacked, visitor);
 }
 
-/// The same of blocks without names, by the number of layers.
+/// Stacked for blocks without NamedArrays; it takes a number of layers instead of an axis.
 /// Errors:  TraceError for a block that has a NamedArray; Stacked takes those.
 /// Source:  Haliax's ArrayStacked.
 template <typename Block>
@@ -160,7 +160,8 @@ struct ArrayStacked {
     for (const Block& block : blocks) stacked_detail::reject_names("ArrayStacked", tree_ref(block));
     return {Stacked<Block>::from_blocks("", blocks, std::move(checkpoint), at)};
   }
-  /// Leaves with the axis of layers in front. Errors: TraceError naming a leaf of another extent.
+  /// Wraps a tree whose leaves have the axis of layers first. Errors: TraceError naming a leaf of
+  /// another extent.
   static ArrayStacked from_stacked(Block stacked, ScanCheckpoint checkpoint = {}) {
     const std::vector<Array> leaves = tree_leaves(stacked);
     stacked_detail::reject_names("ArrayStacked", tree_ref(stacked));

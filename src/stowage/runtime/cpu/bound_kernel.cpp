@@ -154,7 +154,7 @@ class ProductRows final : public BoundKernel::Impl {
     }
     size_t first = 0;
     for (size_t i = 0; i < 2; ++i) {
-      if (kernel.made[i].program) spec_of(i) = before_[i].emplace(kernel, i, first).spec();
+      if (kernel.prologues[i].program) spec_of(i) = before_[i].emplace(kernel, i, first).spec();
       first += before_[i] ? before_[i]->n_inputs : 1;
     }
   }
@@ -188,11 +188,11 @@ class ProductRows final : public BoundKernel::Impl {
     Before(const Kernel& kernel, size_t i, size_t first)
         : rows_are_k(sums_over_rows(kernel, i)),
           stride(gemm_piece_stride(i == 1, rows_are_k)),
-          elem_bytes(dtype_bytes(kernel.made[i].view.dtype)),
+          elem_bytes(dtype_bytes(kernel.prologues[i].view.dtype)),
           first_input(first),
-          n_inputs(kernel.made[i].program->inputs.size()),
-          blocks(for_pieces(*kernel.made[i].program, stride)) {
-      const RowProgram& program = *kernel.made[i].program;
+          n_inputs(kernel.prologues[i].program->inputs.size()),
+          blocks(for_pieces(*kernel.prologues[i].program, stride)) {
+      const RowProgram& program = *kernel.prologues[i].program;
       const auto columns = static_cast<size_t>(program.n_row_dims);
       for (size_t k = 0; k < n_inputs; ++k) {
         const RowOperand& input = program.inputs[k];

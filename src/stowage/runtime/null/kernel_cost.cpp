@@ -169,10 +169,10 @@ KernelCost kernel_cost(const Kernel& kernel, const Schedule& schedule) {
       count_rows(*kernel.program, work);
       work.bytes -= 2 * distinct_bytes(kernel.outputs[0]);
     }
-    for (const Kernel::Made& made : kernel.made) {
-      if (!made.program) continue;
-      count_rows(*made.program, work);
-      work.bytes -= 2 * distinct_bytes(made.view);
+    for (const Kernel::Prologue& prologue : kernel.prologues) {
+      if (!prologue.program) continue;
+      count_rows(*prologue.program, work);
+      work.bytes -= 2 * distinct_bytes(prologue.view);
     }
     work.from = work.to = schedule.buffers[kernel.outputs[0].buffer.index()].kind;
   } else {

@@ -166,7 +166,7 @@ TEST(DeviceDescription, FilesAndTheCache) {
   write_bytes(calibrated_path(), full_text());
   EXPECT_FALSE(calibrated_description(2)->has_value());
   DeviceDescription mine = testing::round_device();
-  mine.name = this_machine(2);
+  mine.name = machine_name(2);
   write_bytes(calibrated_path(), device_description_toml(mine));
   ASSERT_TRUE(calibrated_description(2)->has_value());
   EXPECT_FALSE(calibrated_description(3)->has_value());

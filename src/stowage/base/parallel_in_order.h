@@ -1,5 +1,5 @@
-// Computations that do not depend on each other, some beside others, whose results are taken in
-// order. Not for kernels: those have a team of threads of their own.
+// parallel_in_order: runs independent computations in parallel and consumes their results in order.
+// Not for kernels; those have their own team of threads.
 #pragma once
 
 #include <algorithm>
@@ -11,14 +11,16 @@
 
 namespace stow {
 
-/// For each i in [0, n): what begin(i) returns is called, beside others of up to `threads`, and
-/// take(i, its result) then in the order of i; until that returns false. begin() and take() are
-/// called by this thread alone; begin(i) returns an empty optional where i is to be passed over.
-/// The first few begin one by one, then more at once: where the first is enough, nothing else is
-/// computed. What has begun by the end is waited for, and its result dropped. An error comes from
-/// the call that the order has first.
+/// For each i in [0, n), begin(i) returns a function, or an empty optional to skip i. Up to
+/// min(threads, 8) of these functions run at once, each on its own thread; with threads = 1 they run
+/// on the calling thread. take(i, result) receives their results in the order of i; if it returns
+/// false, the loop ends. begin() and take() are called on the calling thread only.
+/// At first one function runs at a time; each result taken allows one more. If take() ends the
+/// loop at the first result, nothing else is computed. Functions that still run at the end are
+/// waited for, and their results are dropped. If functions throw, the exception of the lowest i is
+/// rethrown.
 template <typename Begin, typename Take>
-void in_order(size_t n, int threads, const Begin& begin, const Take& take) {
+void parallel_in_order(size_t n, int threads, const Begin& begin, const Take& take) {
   using Work = typename decltype(begin(size_t{0}))::value_type;
   using Value = decltype(std::declval<Work&>()());
   constexpr int kMost = 8;  // each takes memory of its own

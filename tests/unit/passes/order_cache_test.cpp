@@ -1,12 +1,12 @@
-// Orders that are kept are those that would be found anew.
+// Cached orders are those that a search would find again.
 #include <gtest/gtest.h>
 
 #include <thread>
 
 #include "stowage/base/inside.h"
 #include "stowage/ir/schedule_printer.h"
-#include "stowage/passes/kept_orders.h"
 #include "stowage/passes/lower.h"
+#include "stowage/passes/order_cache.h"
 #include "stowage/stowage.h"
 #include "tests/support/realized.h"
 
@@ -31,7 +31,7 @@ std::string lowered(const Graph& graph, OrderStrategy order) {
   return print(lower(graph, options));
 }
 
-TEST(KeptOrders, AreThoseThatWouldBeFound) {
+TEST(OrderCacheScope, ReturnsTheOrdersThatASearchFinds) {
   const std::vector<Graph> graphs = {two_products(64, 60, 128, 2), two_products(128, 2, 64, 60),
                                      two_products(64, 2, 128, 60), two_products(64, 60, 128, 2)};
   for (const OrderStrategy order :
@@ -39,25 +39,25 @@ TEST(KeptOrders, AreThoseThatWouldBeFound) {
     const size_t kept = order == OrderStrategy::kProgram ? 0 : 1;  // that order takes no search
     std::vector<std::string> anew;
     for (const Graph& graph : graphs) anew.push_back(lowered(graph, order));
-    const KeptOrders outer;
+    const OrderCacheScope outer;
     for (size_t g = 0; g < graphs.size(); ++g) EXPECT_EQ(lowered(graphs[g], order), anew[g]) << g;
-    EXPECT_EQ(KeptOrders::n_reused(), kept) << "the last graph is the first";
+    EXPECT_EQ(OrderCacheScope::n_reused(), kept) << "the last graph is the first";
     {
-      const KeptOrders inner;
+      const OrderCacheScope inner;
       EXPECT_EQ(lowered(graphs[1], order), anew[1]);
-      EXPECT_EQ(KeptOrders::n_reused(), 2 * kept);
+      EXPECT_EQ(OrderCacheScope::n_reused(), 2 * kept);
     }
     std::thread([&] { EXPECT_EQ(lowered(graphs[0], order), anew[0]); }).join();
-    EXPECT_EQ(KeptOrders::n_reused(), 3 * kept);
+    EXPECT_EQ(OrderCacheScope::n_reused(), 3 * kept);
   }
 }
 
-TEST(KeptOrders, AreDroppedWithTheLastScope) {
+TEST(OrderCacheScope, DropsOrdersWithTheLastScope) {
   const Graph graph = two_products(64, 60, 128, 2);
   for (int time = 0; time < 2; ++time) {
-    const KeptOrders scope;
+    const OrderCacheScope scope;
     lowered(graph, OrderStrategy::kGreedy);
-    EXPECT_EQ(KeptOrders::n_reused(), 0u);
+    EXPECT_EQ(OrderCacheScope::n_reused(), 0u);
   }
 }
 

@@ -1,35 +1,35 @@
-#include "stowage/pack/walls.h"
+#include "stowage/pack/fixed_buffers.h"
 
 #include <algorithm>
 #include <tuple>
 
 namespace stow::pack {
 
-Walls::Walls(int32_t n_sections) {
+FixedBuffers::FixedBuffers(int32_t n_sections) {
   while (leaves_ < n_sections) leaves_ *= 2;
   lists_.resize(2 * static_cast<size_t>(leaves_));
   below_.assign(2 * static_cast<size_t>(leaves_), -1);
 }
 
 template <typename Fn>
-void Walls::each_node(int32_t first, int32_t last, Fn&& fn) const {
+void FixedBuffers::each_node(int32_t first, int32_t last, Fn&& fn) const {
   for (int32_t l = first + leaves_, r = last + leaves_ + 1; l < r; l /= 2, r /= 2) {
     if (l % 2 == 1) fn(l++);
     if (r % 2 == 1) fn(--r);
   }
 }
 
-int32_t Walls::lower(int32_t a, int32_t b) const {
+int32_t FixedBuffers::lower(int32_t a, int32_t b) const {
   if (a < 0 || b < 0) return std::max(a, b);
   return (*offsets_)[b] < (*offsets_)[a] ? b : a;
 }
 
-void Walls::clear() {
+void FixedBuffers::clear() {
   for (auto& list : lists_) list.clear();
   below_.assign(below_.size(), -1);
 }
 
-void Walls::build(const std::vector<Item>& items, const std::vector<int64_t>& offsets) {
+void FixedBuffers::build(const std::vector<Item>& items, const std::vector<int64_t>& offsets) {
   clear();
   items_ = &items;
   offsets_ = &offsets;
@@ -47,7 +47,7 @@ void Walls::build(const std::vector<Item>& items, const std::vector<int64_t>& of
   }
 }
 
-int32_t Walls::lowest(int32_t first, int32_t last) const {
+int32_t FixedBuffers::lowest(int32_t first, int32_t last) const {
   int32_t best = -1;
   each_node(first, last, [&](int32_t v) { best = lower(best, below_[v]); });
   // What covers more than a node that is covered is kept above it.
@@ -58,7 +58,7 @@ int32_t Walls::lowest(int32_t first, int32_t last) const {
   return best;
 }
 
-void Walls::pass(int32_t item) {
+void FixedBuffers::pass(int32_t item) {
   const Item& it = (*items_)[item];
   const auto pull = [&](int32_t v) {
     below_[v] = head(v);

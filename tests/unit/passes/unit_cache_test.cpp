@@ -24,10 +24,10 @@ Graph two_scans() {
       jit(grad(loss)).lower(Array::abstract({3, 8, 8}), Array::abstract({8, 8})).graph());
 }
 
-TEST(KeptUnits, ChangeNoSchedule) {
+TEST(UnitCache, ChangesNoSchedule) {
   const Graph graph = two_scans();
   LowerOptions alone, shared;
-  shared.kept_units = keep_units();
+  shared.unit_cache = make_unit_cache();
   for (int round = 0; round < 2; ++round)
     for (int order = 0; order < kNumOrderStrategies; ++order)
       for (const bool apart : {false, true}) {

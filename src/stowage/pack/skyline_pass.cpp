@@ -1,4 +1,4 @@
-#include "stowage/pack/rise.h"
+#include "stowage/pack/skyline_pass.h"
 
 #include <algorithm>
 #include <cmath>
@@ -28,12 +28,12 @@ void pull(std::vector<Node>& nodes, int32_t v) {
 
 }  // namespace
 
-Rise::Rise(const std::vector<Item>& items, int32_t n_sections)
+SkylinePass::SkylinePass(const std::vector<Item>& items, int32_t n_sections)
     : items_(items),
       n_sections_(n_sections),
       live_(n_sections + 1),
       count_(n_sections + 1),
-      walls_(n_sections) {
+      fixed_buffers_(n_sections) {
   const auto n = static_cast<int32_t>(items.size());
   for (const Item& item : items) {
     live_[item.first] += item.size;
@@ -58,7 +58,7 @@ Rise::Rise(const std::vector<Item>& items, int32_t n_sections)
   now_.slacks.resize(2 * static_cast<size_t>(leaves_));
 }
 
-void Rise::build_boxes(int32_t box, int32_t begin, int32_t end, bool by_first) {
+void SkylinePass::build_boxes(int32_t box, int32_t begin, int32_t end, bool by_first) {
   Box& b = boxes_[box];
   b = {INT32_MAX, -1, INT32_MAX, -1, -1, INT64_MAX};
   for (int32_t p = begin; p < end; ++p) {
@@ -81,7 +81,7 @@ void Rise::build_boxes(int32_t box, int32_t begin, int32_t end, bool by_first) {
   build_boxes(2 * box + 1, middle, end, !by_first);
 }
 
-void Rise::rank_boxes(int32_t box, int32_t begin, int32_t end) {
+void SkylinePass::rank_boxes(int32_t box, int32_t begin, int32_t end) {
   if (end - begin <= kLeaf) {
     boxes_[box].rank = -1;
     for (int32_t p = begin; p < end; ++p)
@@ -94,7 +94,7 @@ void Rise::rank_boxes(int32_t box, int32_t begin, int32_t end) {
   boxes_[box].rank = std::max(boxes_[2 * box].rank, boxes_[2 * box + 1].rank);
 }
 
-void Rise::take_out(int32_t item) {
+void SkylinePass::take_out(int32_t item) {
   const double old = entries_[position_[item]].rank;
   entries_[position_[item]].rank = -1;
   // Down to the leaf, then up as far as the rank was the item's.
@@ -115,8 +115,8 @@ void Rise::take_out(int32_t item) {
   }
 }
 
-void Rise::best_within(const Box& region, int32_t box, int32_t begin, int32_t end, double* rank,
-                       int32_t* item) const {
+void SkylinePass::best_within(const Box& region, int32_t box, int32_t begin, int32_t end,
+                              double* rank, int32_t* item) const {
   const Box& b = boxes_[box];
   if (b.rank <= *rank || b.size > region.size || b.first_to < region.first_from ||
       b.first_from > region.first_to || b.last_to < region.last_from ||
@@ -141,8 +141,8 @@ void Rise::best_within(const Box& region, int32_t box, int32_t begin, int32_t en
   if (!right_first) best_within(region, 2 * box + 1, middle, end, rank, item);
 }
 
-int32_t Rise::best_item(int32_t first_from, int32_t first_to, int32_t last_from, int32_t last_to,
-                        int64_t most_bytes) const {
+int32_t SkylinePass::best_item(int32_t first_from, int32_t first_to, int32_t last_from,
+                               int32_t last_to, int64_t most_bytes) const {
   double rank = -1;
   int32_t item = -1;
   best_within({first_from, first_to, last_from, last_to, 0, most_bytes}, 1, 0,
@@ -151,7 +151,8 @@ int32_t Rise::best_item(int32_t first_from, int32_t first_to, int32_t last_from,
 }
 
 template <typename Fn>
-void Rise::each_through(int32_t section, int32_t box, int32_t begin, int32_t end, Fn& fn) const {
+void SkylinePass::each_through(int32_t section, int32_t box, int32_t begin, int32_t end,
+                               Fn& fn) const {
   const Box& b = boxes_[box];
   if (b.rank < 0 || b.first_from > section || b.last_to < section) return;
   if (end - begin <= kLeaf) {
@@ -166,7 +167,7 @@ void Rise::each_through(int32_t section, int32_t box, int32_t begin, int32_t end
   each_through(section, 2 * box + 1, middle, end, fn);
 }
 
-void Rise::build_sections(int64_t capacity) {
+void SkylinePass::build_sections(int64_t capacity) {
   for (int32_t s = 0; s < leaves_; ++s) {
     const bool real = s < n_sections_;
     now_.counts[leaves_ + s] = {real ? count_[s] : INT32_MAX / 2, 0};
@@ -181,7 +182,7 @@ void Rise::build_sections(int64_t capacity) {
 }
 
 template <typename Node, typename Value>
-void Rise::add(std::vector<Node>& nodes, int32_t first, int32_t last, Value value) {
+void SkylinePass::add(std::vector<Node>& nodes, int32_t first, int32_t last, Value value) {
   const auto apply = [&](int32_t v) {
     nodes[v].least += value;
     nodes[v].add += value;
@@ -200,7 +201,8 @@ void Rise::add(std::vector<Node>& nodes, int32_t first, int32_t last, Value valu
 
 // Takes the sections in which nothing more is to be placed out of the trees; `above` is what
 // ancestors add.
-void Rise::finish(int32_t first, int32_t last, int32_t above, int32_t v, int32_t l, int32_t r) {
+void SkylinePass::finish(int32_t first, int32_t last, int32_t above, int32_t v, int32_t l,
+                         int32_t r) {
   if (last < l || r < first || now_.counts[v].least + above > 0) return;
   if (l == r) {
     now_.counts[v].least = INT32_MAX / 2;
@@ -217,7 +219,7 @@ void Rise::finish(int32_t first, int32_t last, int32_t above, int32_t v, int32_t
   pull(now_.counts, v);
 }
 
-Rise::Tightest Rise::tightest(int32_t first, int32_t last) const {
+SkylinePass::Tightest SkylinePass::tightest(int32_t first, int32_t last) const {
   int32_t l = first + leaves_, r = last + leaves_;
   // What was seen from either end, up to the ancestors l and r.
   Tightest a{now_.slacks[l].least, first}, b{now_.slacks[r].least, last};
@@ -236,7 +238,7 @@ Rise::Tightest Rise::tightest(int32_t first, int32_t last) const {
   return a;
 }
 
-void Rise::push(int32_t first, int32_t last, int64_t height) {
+void SkylinePass::push(int32_t first, int32_t last, int64_t height) {
   // One stretch with neighbours of the same height.
   if (first > 0 && !now_.finished[first - 1]) {
     const int32_t left = now_.start_of[first - 1];
@@ -255,13 +257,13 @@ void Rise::push(int32_t first, int32_t last, int64_t height) {
   std::push_heap(now_.heap.begin(), now_.heap.end());
 }
 
-void Rise::forget(int32_t first, int32_t last) {
+void SkylinePass::forget(int32_t first, int32_t last) {
   now_.end_of[first] = -1;
   now_.start_of[last] = -1;
 }
 
 // first..last lies at `height`; what is finished in it leaves the skyline.
-void Rise::settle(int32_t first, int32_t last, int64_t height) {
+void SkylinePass::settle(int32_t first, int32_t last, int64_t height) {
   newly_finished_.clear();
   finish(first, last, 0, 1, 0, leaves_ - 1);
   int32_t from = first;
@@ -272,7 +274,7 @@ void Rise::settle(int32_t first, int32_t last, int64_t height) {
   if (from <= last) push(from, last, height);
 }
 
-void Rise::place(int32_t item, int32_t first, int32_t last, int64_t height) {
+void SkylinePass::place(int32_t item, int32_t first, int32_t last, int64_t height) {
   const Item& it = items_[item];
   now_.offset_at[position_[item]] = height;
   now_.height = std::max(now_.height, height + it.size);
@@ -284,7 +286,7 @@ void Rise::place(int32_t item, int32_t first, int32_t last, int64_t height) {
 }
 
 // The stretch first..last stays where it is.
-void Rise::leave_out(int32_t item, int32_t first, int32_t last, int64_t height) {
+void SkylinePass::leave_out(int32_t item, int32_t first, int32_t last, int64_t height) {
   const Item& it = items_[item];
   now_.offset_at[position_[item]] = kLeftOut;
   ++now_.n_left_out;
@@ -309,7 +311,7 @@ void Rise::leave_out(int32_t item, int32_t first, int32_t last, int64_t height) 
 
 // Of the buffers that live through the section the one that takes least with it and makes enough
 // room; else the largest.
-int32_t Rise::choose_victim(int32_t section, int64_t need) const {
+int32_t SkylinePass::choose_victim(int32_t section, int64_t need) const {
   int32_t best = -1;
   double best_area = HUGE_VAL;
   const auto look = [&](int32_t i) {
@@ -331,7 +333,7 @@ int32_t Rise::choose_victim(int32_t section, int64_t need) const {
   return best;
 }
 
-void Rise::rank(const RiseStrategy& strategy) {
+void SkylinePass::rank(const SkylineStrategy& strategy) {
   std::vector<double>& until = weights_until_[strategy.focus];
   if (until.empty()) {
     const auto most = static_cast<double>(*std::max_element(live_.begin(), live_.end()));
@@ -346,7 +348,7 @@ void Rise::rank(const RiseStrategy& strategy) {
     Entry& e = entries_[p];
     e.rank = -1;
     if (now_.offset_at[p] != kUnplaced) continue;
-    if (fixed_ != nullptr && (*fixed_)[by_box_[p]] != Walls::kFree) continue;
+    if (fixed_ != nullptr && (*fixed_)[by_box_[p]] != FixedBuffers::kFree) continue;
     // Marsaglia 2003, "Xorshift RNGs": a few bits of noise, for all buffers and often.
     random ^= random << 13;
     random ^= random >> 7;
@@ -361,8 +363,8 @@ void Rise::rank(const RiseStrategy& strategy) {
 
 // Whether the stretch first..last shall rise by `gap`, to the lower of its neighbours at heights
 // `left` and `right`, though something may live within it.
-bool Rise::give_up(const RiseStrategy& strategy, int32_t first, int32_t last, int64_t slack,
-                   int64_t left, int64_t right, int64_t gap) const {
+bool SkylinePass::give_up(const SkylineStrategy& strategy, int32_t first, int32_t last,
+                          int64_t slack, int64_t left, int64_t right, int64_t gap) const {
   const auto lost = static_cast<double>(gap);
   const double share = strategy.tolerance * mean_length_ / (last - first + 1);
   if (lost <= std::min(share, kMostGivenUp) * static_cast<double>(slack)) return true;
@@ -373,7 +375,7 @@ bool Rise::give_up(const RiseStrategy& strategy, int32_t first, int32_t last, in
   return lost <= strategy.levelling * static_cast<double>(slack - other);
 }
 
-void Rise::begin(int64_t capacity) {
+void SkylinePass::begin(int64_t capacity) {
   now_.bounded = capacity != kNoCapacity;
   build_sections(now_.bounded ? capacity : kFar / 2);
   now_.finished.assign(n_sections_, 0);
@@ -388,16 +390,17 @@ void Rise::begin(int64_t capacity) {
   push(0, n_sections_ - 1, 0);
 }
 
-bool Rise::run(const RiseStrategy& strategy, int64_t capacity, const std::function<bool()>& stop,
-               double most_left_out) {
+bool SkylinePass::run(const SkylineStrategy& strategy, int64_t capacity,
+                      const std::function<bool()>& stop, double most_left_out) {
   begin(capacity);
   return advance(strategy, INT64_MAX, stop, most_left_out);
 }
 
-bool Rise::run_around(const std::vector<int64_t>& fixed, const RiseStrategy& strategy,
-                      int64_t capacity, const std::function<bool()>& stop, double most_left_out) {
+bool SkylinePass::run_around(const std::vector<int64_t>& fixed, const SkylineStrategy& strategy,
+                             int64_t capacity, const std::function<bool()>& stop,
+                             double most_left_out) {
   fixed_ = &fixed;
-  walls_.build(items_, fixed);
+  fixed_buffers_.build(items_, fixed);
   const bool ended = run(strategy, capacity, stop, most_left_out);
   fixed_ = nullptr;
   return ended;
@@ -405,12 +408,13 @@ bool Rise::run_around(const std::vector<int64_t>& fixed, const RiseStrategy& str
 
 // What goes on the stretch first..last, best through the section, without reaching what is fixed
 // above.
-int32_t Rise::best_around(int32_t first, int32_t last, int32_t section, int64_t height) const {
+int32_t SkylinePass::best_around(int32_t first, int32_t last, int32_t section,
+                                 int64_t height) const {
   int32_t from = first, to = last;
-  int32_t wall = walls_.lowest(first, last);
+  int32_t wall = fixed_buffers_.lowest(first, last);
   const int32_t lowest = wall;
   // Up to lower ones on either side of what is above the section.
-  for (; wall >= 0; wall = walls_.lowest(from, to)) {
+  for (; wall >= 0; wall = fixed_buffers_.lowest(from, to)) {
     if (items_[wall].last < section) {
       from = items_[wall].last + 1;
     } else if (items_[wall].first > section) {
@@ -426,8 +430,8 @@ int32_t Rise::best_around(int32_t first, int32_t last, int32_t section, int64_t 
   return item;
 }
 
-bool Rise::advance(const RiseStrategy& strategy, int64_t until, const std::function<bool()>& stop,
-                   double most_left_out) {
+bool SkylinePass::advance(const SkylineStrategy& strategy, int64_t until,
+                          const std::function<bool()>& stop, double most_left_out) {
   rank(strategy);
   for (int64_t step = 1; !now_.heap.empty(); ++step) {
     if (step % 1024 == 0 && stop && stop()) return false;
@@ -436,9 +440,9 @@ bool Rise::advance(const RiseStrategy& strategy, int64_t until, const std::funct
     const auto [height, first, last] = now_.heap.back();
     now_.heap.pop_back();
     if (now_.end_of[first] != last || now_.height_of[first] != height) continue;
-    const int32_t wall = fixed_ == nullptr ? -1 : walls_.lowest(first, last);
+    const int32_t wall = fixed_ == nullptr ? -1 : fixed_buffers_.lowest(first, last);
     if (wall >= 0 && (*fixed_)[wall] == height) {
-      walls_.pass(wall);
+      fixed_buffers_.pass(wall);
       forget(first, last);
       place(wall, first, last, height);
       continue;
@@ -485,13 +489,13 @@ bool Rise::advance(const RiseStrategy& strategy, int64_t until, const std::funct
   return true;
 }
 
-std::vector<int64_t> Rise::offsets() const {
+std::vector<int64_t> SkylinePass::offsets() const {
   std::vector<int64_t> offsets(items_.size());
   for (size_t i = 0; i < offsets.size(); ++i) offsets[i] = now_.offset_at[position_[i]];
   return offsets;
 }
 
-double Rise::strain(double softness) const {
+double SkylinePass::strain(double softness) const {
   // What the ancestors of each node add, from the root down.
   std::vector<int64_t> above(2 * static_cast<size_t>(leaves_));
   for (int32_t v = 1; v < leaves_; ++v)

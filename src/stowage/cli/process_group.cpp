@@ -1,4 +1,4 @@
-#include "stowage/cli/together.h"
+#include "stowage/cli/process_group.h"
 
 #include <omp.h>
 
@@ -60,7 +60,7 @@ Result<void> for_each_device(comm::World& world,
 
 }  // namespace
 
-int threads_each(int64_t devices_on_host) {
+int threads_per_device(int64_t devices_on_host) {
   return static_cast<int>(std::max<int64_t>(omp_get_max_threads() / devices_on_host, 1));
 }
 
@@ -89,46 +89,46 @@ Result<comm::Window> planned_window(const TrainConfig& config, int32_t processes
   return comm::window_of(launch, static_cast<int32_t>(*each));
 }
 
-Result<Together> join_processes(const TrainConfig& config, int32_t devices) {
+Result<ProcessGroup> join_processes(const TrainConfig& config, int32_t devices) {
   const Result<comm::Launch> launch = comm::launch_of_environment();
   if (!launch) return launch.failure();
   const int64_t n = launch->n_processes;
-  Together together;
+  ProcessGroup group;
   const Result<int64_t> each = devices_of_process(config, n, devices, "train");
   if (!each) return each.failure();
-  together.devices = *each;
-  together.window = comm::window_of(*launch, static_cast<int32_t>(*each));
-  together.devices_on_host = together.devices * processes_on_host(*launch);
-  together.threads = threads_each(together.devices_on_host);
-  if (n == 1) return together;
+  group.devices = *each;
+  group.window = comm::window_of(*launch, static_cast<int32_t>(*each));
+  group.devices_on_host = group.devices * processes_on_host(*launch);
+  group.threads = threads_per_device(group.devices_on_host);
+  if (n == 1) return group;
   Result<std::unique_ptr<comm::World>> world = comm::World::join(
-      {.devices = static_cast<int32_t>(together.devices), .timeout_s = config.runtime.timeout});
+      {.devices = static_cast<int32_t>(group.devices), .timeout_s = config.runtime.timeout});
   if (!world) return fail("train: {}", world.error());
-  together.world = std::move(*world);
+  group.world = std::move(*world);
   // Threads change no bit, but plans must be equal.
-  together.threads = static_cast<int>(least_of_all(together, together.threads));
-  return together;
+  group.threads = static_cast<int>(min_over_processes(group, group.threads));
+  return group;
 }
 
-Result<void> check_agreement(const Together& together, std::span<const comm::Fact> facts) {
-  if (!together.world) return {};
-  return for_each_device(*together.world, [&](comm::Communicator& communicator) {
+Result<void> check_agreement(const ProcessGroup& group, std::span<const comm::Fact> facts) {
+  if (!group.world) return {};
+  return for_each_device(*group.world, [&](comm::Communicator& communicator) {
     return comm::check_agreement(communicator, facts);
   });
 }
 
-Result<void> wait_for_all(const Together& together, std::string_view label) {
-  if (!together.world) return {};
-  return for_each_device(*together.world, [&](comm::Communicator& communicator) {
+Result<void> process_barrier(const ProcessGroup& group, std::string_view label) {
+  if (!group.world) return {};
+  return for_each_device(*group.world, [&](comm::Communicator& communicator) {
     communicator.barrier(communicator.all(), label);
     return Result<void>();
   });
 }
 
-int64_t least_of_all(const Together& together, int64_t value) {
-  if (!together.world) return value;
+int64_t min_over_processes(const ProcessGroup& group, int64_t value) {
+  if (!group.world) return value;
   int64_t least = value;
-  const Result<void> done = for_each_device(*together.world, [&](comm::Communicator& communicator) {
+  const Result<void> done = for_each_device(*group.world, [&](comm::Communicator& communicator) {
     int64_t mine = value, found = value;
     communicator.all_reduce(communicator.all(), "start", ReduceKind::kMin, DType::kI64, 1,
                             reinterpret_cast<const std::byte*>(&mine),

@@ -1,4 +1,4 @@
-#include "stowage/base/in_order.h"
+#include "stowage/base/parallel_in_order.h"
 
 #include <gtest/gtest.h>
 
@@ -27,7 +27,7 @@ TEST(InOrder, TakesResultsInOrderWhicheverComesFirst) {
       return static_cast<int>(10 * i);
     };
   };
-  in_order(4, 3, begin, [&](size_t i, int value) {
+  parallel_in_order(4, 3, begin, [&](size_t i, int value) {
     taken.emplace_back(i, value);
     return true;
   });
@@ -38,7 +38,7 @@ TEST(InOrder, TakesResultsInOrderWhicheverComesFirst) {
 TEST(InOrder, ComputesNothingButTheFirstWhereThatIsEnough) {
   std::atomic<int> computed = 0;
   const auto begin = [&](size_t) -> std::optional<Work> { return [&] { return ++computed; }; };
-  in_order(100, 8, begin, [](size_t, int) { return false; });
+  parallel_in_order(100, 8, begin, [](size_t, int) { return false; });
   EXPECT_EQ(computed, 1);
 }
 
@@ -51,7 +51,7 @@ TEST(InOrder, PassesOverAndKnowsWhatWasTakenBefore) {
   };
   for (const int threads : {1, 2, 8}) {
     begun.clear(), taken.clear();
-    in_order(10, threads, begin, [&](size_t i, int) {
+    parallel_in_order(10, threads, begin, [&](size_t i, int) {
       taken.push_back(i);
       EXPECT_LE(begun.size(), taken.size() + static_cast<size_t>(threads));
       return true;
@@ -59,7 +59,7 @@ TEST(InOrder, PassesOverAndKnowsWhatWasTakenBefore) {
     EXPECT_EQ(taken, (std::vector<size_t>{0, 3, 6, 9})) << threads;
     EXPECT_EQ(begun, taken);
   }
-  in_order(0, 2, begin, [](size_t, int) { return true; });
+  parallel_in_order(0, 2, begin, [](size_t, int) { return true; });
 }
 
 TEST(InOrder, GivesTheErrorThatTheOrderHasFirst) {
@@ -71,7 +71,7 @@ TEST(InOrder, GivesTheErrorThatTheOrderHasFirst) {
     };
   };
   const auto run = [&](int threads) {
-    in_order(9, threads, begin, [&](size_t, int) { return ++taken > 0; });
+    parallel_in_order(9, threads, begin, [&](size_t, int) { return ++taken > 0; });
   };
   for (const int threads : {1, 4}) {
     taken = 0;
