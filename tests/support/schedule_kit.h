@@ -12,7 +12,7 @@ namespace stow::testing {
 /// f32.
 DeviceDescription round_device();
 
-/// Makes the instructions of one schedule. Buffers are as large as what is moved.
+/// Makes the instructions of one schedule. Each move has buffers of its own size.
 class ScheduleKit {
  public:
   ScheduleKit() = default;

@@ -17,7 +17,7 @@ struct Place {
   /// Returns the place `bytes` after this one.
   Place plus(int64_t bytes) const {
     if (disk) return {nullptr, disk, offset + bytes};
-    return {memory ? memory + bytes : nullptr, nullptr, 0};  // null where there are no elements
+    return {memory ? memory + bytes : nullptr, nullptr, 0};  // null for an empty buffer
   }
 };
 

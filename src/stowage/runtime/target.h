@@ -115,7 +115,7 @@ class Target {
   /// True if a program submits kernels to the device's compute stream without waiting; it waits
   /// when the host or a move needs their results. False: kernels run on the calling thread.
   virtual bool submits_kernels() const { return false; }
-  /// When the streams of its devices run what is submitted to them; kConcurrent except in tests.
+  /// The time at which streams of its devices run their work; kConcurrent except in tests.
   virtual StreamTiming stream_timing() const;
 
   /// Scratch in bytes that a kernel needs. It depends only on the kernel's views and threads().

@@ -167,7 +167,7 @@ class TrainModel {
   virtual NamedArrays init(const Array& key) const = 0;
   /// The number of shapes of batches. Each has a program of its own, planned before the run.
   virtual size_t n_batch_shapes() const { return 1; }
-  /// The inputs of the loss beside the weights, abstract: a microbatch. Shape 0 is the largest.
+  /// The inputs of the loss other than the weights, abstract: a microbatch. Shape 0 is the largest.
   virtual NamedArrays batch(size_t shape) const = 0;
   /// True if there is data to evaluate on.
   virtual bool evaluates() const { return true; }

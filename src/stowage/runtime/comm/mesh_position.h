@@ -1,4 +1,4 @@
-// MeshPosition: the position of a mesh at which a program runs, and the communicator to the others.
+// MeshPosition: the position of a mesh at which a program runs, and its communicator.
 // Not a mesh of devices; api/sharding.h has that.
 #pragma once
 

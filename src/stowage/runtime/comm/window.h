@@ -39,15 +39,25 @@ class WindowCommunicator : public Communicator {
   class Reading;
   bool is_local(int32_t rank) const;  // true if this rank reads that rank's memory directly
   void move_pieces(const Exchange& exchange);
+  // Waits until no rank of this process reads memory of other ranks.
   void await_readers() const;
+  // Records the call that this rank enters. Errors: CommunicationError after an abort.
   void enter(const Exchange& exchange);
+  // Announces a chunk to its reader.
   void post(int32_t reader, const Slot& slot, uint64_t number) const;
   void write_chunk(const Exchange& exchange, int64_t chunk, const std::vector<int32_t>& readers);
   Slot await_chunk(const Exchange& exchange, int32_t writer, uint64_t number) const;
+  // Tells the writer that its chunk has been read.
   void acknowledge(int32_t writer, uint64_t number) const;
+  // Waits until `for_rank` has sent chunk `number` to this rank, or, if `read`, has read this
+  // rank's.
   void wait(int32_t for_rank, uint64_t number, bool read) const;
+  // Returns the message for a timeout: the late rank, found by following who waits for whom.
   std::string why_late(int32_t for_rank) const;
+  // Returns the message for a deadlock if the ranks that `for_rank` waits for wait for this rank;
+  // "" else.
   std::string circle_through(int32_t for_rank) const;
+  // Aborts the collectives of all ranks and throws CommunicationError.
   [[noreturn]] void end(const std::string& message) const;
 
   std::shared_ptr<Region> region_;

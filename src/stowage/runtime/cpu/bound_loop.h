@@ -97,7 +97,7 @@ class BoundLoop final : public stow::BoundLoop {
   void add_mover(const std::vector<int64_t>& deltas, size_t argument);
   // Writes the addresses of a run into the list.
   void set_addresses(std::byte** addresses);
-  // Returns where the argument is stored.
+  // Returns the location of the argument's address.
   const std::byte** place_of(const Argument& argument, std::byte** addresses);
 
   int64_t trip_count_ = 0;

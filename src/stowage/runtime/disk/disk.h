@@ -34,7 +34,7 @@ class DiskFaults {
   /// A fault of one piece, applied before the system call.
   struct Fault {
     int error = 0;                          ///< The call fails with this errno; 0: no error.
-    int64_t most_bytes = int64_t{1} << 62;  ///< The transfer ends after at most so many bytes.
+    int64_t most_bytes = int64_t{1} << 62;  ///< The transfer moves at most this many bytes.
     int64_t delay_us = 0;                   ///< Delay before the call, in microseconds.
   };
   virtual ~DiskFaults() = default;
@@ -78,7 +78,7 @@ namespace runtime {
 /// bytes. A write of a part of a block reads the block first.
 class Disk {
  public:
-  /// Makes the file. Errors: CapacityError that names the folder and says what is wrong with it.
+  /// Creates the file. Errors: CapacityError that names the folder and the reason.
   explicit Disk(const DiskOptions& options = {});
   ~Disk();
   Disk(const Disk&) = delete;
@@ -104,7 +104,7 @@ class Disk {
   /// Errors: DiskError, after all transfers of the call have ended.
   void read(int64_t offset, std::span<std::byte> to, std::span<std::byte> bounce = {});
   void write(int64_t offset, std::span<const std::byte> from, std::span<std::byte> bounce = {});
-  /// The same for a strided window.
+  /// Copies a strided window; errors and `bounce` as above.
   void read(const DiskWindow& window, std::span<std::byte> bounce);
   void write(const DiskWindow& window, std::span<std::byte> bounce);
 

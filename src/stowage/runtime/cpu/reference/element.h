@@ -44,7 +44,7 @@ void copy_element(const TensorView& from, const Dims& from_index, const TensorVi
 /// Encodes `value` as a 16-bit float with one sign bit, `mantissa_bits`, and exponent bits for the
 /// rest.
 uint16_t encode16(long double value, int mantissa_bits);
-/// Returns the value of such a 16-bit float.
+/// Returns the value of a 16-bit float that encode16() made.
 double decode16(uint16_t bits, int mantissa_bits);
 
 }  // namespace stow::ref
