@@ -371,7 +371,7 @@ std::string check_collectives(Communicator& communicator, const CaseOptions& opt
   return check.fault;
 }
 
-std::string check_who_reduces(Communicator& communicator) {
+std::string check_reduce_order(Communicator& communicator) {
   // 1 + 2^-8 is no number of bf16, 1 + 2^-7 is: a tree loses each term beside 1, their sum stays.
   const Group all = communicator.all();
   const int32_t n = all.size();

@@ -10,28 +10,31 @@
 
 namespace stow {
 
-/// Which checks a rank runs. All ranks of a communicator run the same.
+/// Options of the checks. All ranks of a communicator must use the same.
 struct CaseOptions {
-  bool large = false;  ///< Also pieces of several windows.
-  bool few = false;    ///< One dtype of each width.
+  bool large = false;  ///< True: also exchanges pieces larger than several windows.
+  bool few = false;    ///< True: checks one dtype of each width; false: all dtypes.
   uint64_t seed = 1;
-  /// kNative: where the transport has a reduction of its own, float sums may have other bits, within the
-  /// bound of a sum's rounding errors; all else is compared bit for bit.
+  /// kNative: if the transport has a reduction of its own, float sums may differ within the bound
+  /// of rounding errors; all other results are compared bit for bit.
   comm::ReduceOrder order = comm::ReduceOrder::kTree;
 };
 
-/// Runs every collective over all ranks and over the rows and columns of meshes of that many, in all
-/// dtypes, and compares each bit with an oracle written apart. Returns what differs, or nothing.
+/// Runs every collective over all ranks, and over the rows and columns of meshes of all ranks, in
+/// all dtypes, and compares each bit with an independent oracle. Returns a description of the first
+/// differences, or "".
 std::string check_collectives(comm::Communicator& communicator, const CaseOptions& options);
 
-/// bf16 sums that a tree and one rounding at the end give other bits for: whether the transport made them
-/// under ReduceOrder::kNative, and the tree under kTree. Returns what is wrong, or nothing.
-std::string check_who_reduces(comm::Communicator& communicator);
+/// Checks that the transport reduces under ReduceOrder::kNative and the tree under kTree, by bf16
+/// sums whose bits differ between the two. Returns what is wrong, or "".
+std::string check_reduce_order(comm::Communicator& communicator);
 
-/// Fingerprints that differ at some ranks and items. Returns what is wrong, or nothing.
+/// Checks Communicator::compare() with fingerprints that differ at some ranks and items. Returns
+/// what is wrong, or "".
 std::string check_compare(comm::Communicator& communicator);
 
-/// Sums of random numbers over 8 ranks by every factoring of a 2 x 2 x 2 mesh. Returns what differs.
+/// Checks that sums of random numbers over 8 ranks have the same bits for every factoring of a 2 x
+/// 2 x 2 mesh. Returns what differs, or "".
 std::string check_factorings(comm::Communicator& communicator);
 
 }  // namespace stow

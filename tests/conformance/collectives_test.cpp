@@ -68,7 +68,7 @@ TEST_P(Collectives, AreTheTreeUnderNativeToo) {
                      }),
               "")
         << n << " ranks";
-  EXPECT_EQ(run_on(GetParam(), 4, check_who_reduces), "");
+  EXPECT_EQ(run_on(GetParam(), 4, check_reduce_order), "");
 }
 
 TEST_P(Collectives, GiveTheSameBitsForEveryFactoring) {

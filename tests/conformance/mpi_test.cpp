@@ -88,7 +88,7 @@ TEST(MpiRank, DISABLED_RunsTheCasesNatively) {
               constexpr auto kNative = comm::ReduceOrder::kNative;
               std::string fault = check_collectives(c, {.few = c.size() == 8, .seed = 7, .order = kNative});
               if (c.size() == 3) fault += check_collectives(c, {.large = true, .few = true, .seed = 8, .order = kNative});
-              if (c.size() == 4 && c.devices_per_process() == 1) fault += check_who_reduces(c);
+              if (c.size() == 4 && c.devices_per_process() == 1) fault += check_reduce_order(c);
               c.set_reduce_order(kNative);
               return fault + check_compare(c);
             }),

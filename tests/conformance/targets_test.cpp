@@ -80,8 +80,9 @@ TEST(Targets, RandomProgramsAreExactAndKeepTheBits) {
     }
   }
   EXPECT_GT(n_moving, 10);
-  EXPECT_GT(other->n_beside(), 0) << "no kernel ran beside the caller";
-  EXPECT_LT(other->n_beside(), other->n_kernels()) << "no kernel waited until it was awaited";
+  EXPECT_GT(other->n_on_other_threads(), 0) << "no kernel ran beside the caller";
+  EXPECT_LT(other->n_on_other_threads(), other->n_kernels())
+      << "no kernel waited until it was awaited";
 }
 
 TEST(Targets, TheHostHasNoAddressOfHiddenMemory) {

@@ -253,7 +253,7 @@ TEST_F(MeshTraining, RefusesWhatTheMeshCannotCut) {
             "mesh.model=4) asks: 4 can");
   EXPECT_EQ(fault({"mesh.parameters=replicated"}),
             "mesh.parameters = replicated (--set mesh.parameters=replicated) has no effect with "
-            "mesh.data = 1 (default)");
+            "mesh.data = 1 (default); set mesh.data to 2 or more");
   EXPECT_EQ(fault({"mesh.model=2", "train.vocab_block=64"}),
             "train.vocab_block = 64 (--set train.vocab_block=64) does not go with mesh.model = 2 (--set "
             "mesh.model=2), which cuts the vocabulary already");

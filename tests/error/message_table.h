@@ -1,4 +1,4 @@
-// A table of exact messages: what is run, and what it says. "@" stands for a line number.
+// The row type of tables of exact error messages. "@" stands for a line number.
 // Not the tables; each test has its own.
 #pragma once
 

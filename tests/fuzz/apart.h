@@ -1,5 +1,5 @@
-// How a fuzz test is told what to run, and how it outlives a check that aborts.
-// Not what is checked.
+// Settings of fuzz tests from the environment, and checks in child processes that may abort.
+// Not the checks.
 #pragma once
 
 #include <sys/resource.h>
@@ -18,17 +18,18 @@
 
 namespace stow::testing {
 
+/// Returns a number from an environment variable; `otherwise` if it is unset or empty.
 inline uint64_t environment(const char* name, uint64_t otherwise) {
   const char* text = std::getenv(name);
   return text && *text ? std::strtoull(text, nullptr, 10) : otherwise;
 }
-/// Whether each check runs in a process of its own, so that one that aborts is shrunk as well.
+/// True if each check runs in a child process: programs whose check aborts can then be shrunk, too.
 inline bool forks() {
   return environment("STOW_FUZZ_FORK", 0) != 0;
 }
 
-/// What `check` says, in a process of its own; and a signal, if that ended it.
-inline std::string check_apart(const std::function<std::string()>& check) {
+/// Runs `check` in a child process and returns its result, or the signal that ended the child.
+inline std::string check_in_child_process(const std::function<std::string()>& check) {
   int ends[2];
   if (pipe(ends) != 0) return "no pipe";
   const pid_t child = fork();
@@ -55,7 +56,7 @@ inline std::string check_apart(const std::function<std::string()>& check) {
   return text;
 }
 
-/// A fault without its numbers: what stays when a failing case is made smaller.
+/// Returns a fault's text without its numbers, which stays the same while a failing case is shrunk.
 inline std::string kind_of(const std::string& fault) {
   std::string kind;
   for (const char c : fault.substr(0, fault.find('\n')))

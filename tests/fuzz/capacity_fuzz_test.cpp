@@ -83,7 +83,7 @@ std::string check_kind(const RandomProgram& program, MemoryKind limited) {
       fastest_at = capacity;
       continue;
     }
-    const double time = time_beside(p->schedule(), fastest->schedule());
+    const double time = relative_step_time(p->schedule(), fastest->schedule());
     if (time > kAsFast)
       return fmt::format("is slower by {:.3f} with a capacity of {} than with {}", time - 1,
                          capacity, fastest_at);
@@ -105,7 +105,8 @@ std::string check(const RandomProgram& program) {
   return "";
 }
 std::string judge(const RandomProgram& program) {
-  return testing::forks() ? testing::check_apart([&] { return check(program); }) : check(program);
+  return testing::forks() ? testing::check_in_child_process([&] { return check(program); })
+                          : check(program);
 }
 
 std::string report(const char* kind, uint64_t seed, RandomProgram program,

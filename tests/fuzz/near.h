@@ -1,4 +1,4 @@
-// How near results of a random program are to the naive interpreter's.
+// Compares results of a random program with the reference interpreter, within tolerances.
 // Not a comparison of bits.
 #pragma once
 
@@ -17,8 +17,9 @@ inline double number(const ArrayType& type, const Bytes& bytes, size_t i) {
   return decode_scalar(type.dtype, std::span(bytes).subspan(i * width, width));
 }
 
-// Against the naive interpreter, as near as the program is well-conditioned: within some times what
-// the results move by when every value on the way is off by a rounding of its own dtype.
+// Compares with the reference interpreter and returns the first difference, or "". The tolerance
+// depends on the program's condition: a multiple of the change of the results when every
+// intermediate value is off by a rounding of its dtype.
 inline std::string compare_loosely(const Graph& graph, const std::vector<Bytes>& inputs,
                                    const std::vector<Bytes>& got) {
   constexpr uint64_t kRuns = 3;

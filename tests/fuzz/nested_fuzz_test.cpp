@@ -321,7 +321,7 @@ Fault judge(const Expression& expression, uint64_t seed, const std::vector<Check
         return fmt::format("exception: {}", error.what());
       }
     };
-    const std::string fault = testing::forks() ? testing::check_apart(run) : run();
+    const std::string fault = testing::forks() ? testing::check_in_child_process(run) : run();
     if (!fault.empty()) return {check.name + ": " + fault, {check}};
   }
   return {};

@@ -170,7 +170,7 @@ std::string run_case(const RandomProgram& program, const Case& c, Ran& ran) {
   if (program.differentiated) plans[4].override_policy = testing::random_policy(graph.n_nodes() + 4);
   // Room for all that can run ahead.
   plans[5].capacities[0] = int64_t{1} << 34;
-  constexpr std::array kTimings = {StreamTiming::kBeside, StreamTiming::kAtWait,
+  constexpr std::array kTimings = {StreamTiming::kConcurrent, StreamTiming::kAtWait,
                                    StreamTiming::kAtStart};
   testing::PerPosition first;
   for (size_t i = 0; i < plans.size(); ++i) {

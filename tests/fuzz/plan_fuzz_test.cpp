@@ -259,7 +259,7 @@ std::string check(const RandomProgram& program) {
 }
 
 std::string judge(const RandomProgram& program) {
-  return forks() ? testing::check_apart([&] { return check(program); }) : check(program);
+  return forks() ? testing::check_in_child_process([&] { return check(program); }) : check(program);
 }
 
 std::string text_of(const RandomProgram& program) {

@@ -1,4 +1,4 @@
-// Random functions of users: base functions under loops, branches, batches and transforms, nested.
+// Random user functions: base functions nested under loops, branches, batches and transforms.
 // Not graphs: random_program.h makes those; here the library's own functions trace them.
 #pragma once
 
@@ -15,14 +15,14 @@ namespace stow::testing {
 /// f64[4] to f64[4], differentiable nearly everywhere.
 using Function = std::function<Array(const Array&)>;
 
-/// One way of making a function: a base function, or a combinator of others.
+/// A base function, or a combinator of functions.
 struct FunctionKind {
   const char* name;
-  size_t n_inner;            ///< Functions that it is made of.
-  std::vector<int> numbers;  ///< The bound of each number that it takes: [0, bound).
+  size_t n_inner;            ///< Number of functions that it combines; 0: a base function.
+  std::vector<int> numbers;  ///< One bound for each number that it takes, in [0, bound).
   Array (*apply)(const Array& x, std::span<const Function> inner, std::span<const int> numbers);
 };
-/// The combinators of each family; the first have no inner functions.
+/// Return the kinds of each family. Base functions have no inner functions.
 std::vector<FunctionKind> base_functions();
 std::vector<FunctionKind> scan_functions();
 std::vector<FunctionKind> transform_functions();
@@ -34,18 +34,18 @@ struct Expression {
   std::vector<int> numbers = {};
 };
 
-/// The expression of a seed, the same everywhere.
+/// Returns the expression of a seed, the same on every machine.
 Expression random_expression(uint64_t seed);
 std::string to_string(const Expression& expression);
-/// Errors: std::invalid_argument saying where the text is wrong.
+/// Parses the text of to_string(). Errors: std::invalid_argument with the place of the error.
 Expression parse_expression(std::string_view text);
 Function function_of(const Expression& expression);
 
-/// Expressions made from this one by one step: a part replaced by one of its own or by a plain one,
-/// a number made smaller.
+/// Returns all expressions that are one shrinking step smaller: one subexpression is replaced by
+/// one of its own subexpressions or by a base function, or one number is reduced.
 std::vector<Expression> smaller(const Expression& expression);
 
-/// The array that some functions capture: f64[4, 4]. Nothing else is captured.
+/// Returns the array that some functions capture: f64[4, 4]. They capture no other array.
 const Array& captured_weights();
 
 }  // namespace stow::testing

@@ -9,9 +9,9 @@
 
 namespace stow::testing {
 
-/// About n_nodes nodes; scans and checkpoints nest up to `depth`.
+/// Returns a graph of about n_nodes nodes; scans and checkpoints nest up to `depth`.
 Graph random_graph(std::mt19937& random, int n_nodes, int depth);
-/// Row-major elements with zeros of both signs, infinities, NaN, small and large numbers.
+/// Returns row-major elements with zeros of both signs, infinities, NaN, small and large numbers.
 std::vector<std::byte> random_array(std::mt19937& random, const ArrayType& type);
 
 }  // namespace stow::testing

@@ -12,22 +12,22 @@ namespace stow::testing {
 
 struct RandomNet {
   using Weights = std::vector<Array>;
-  std::string what;  ///< Its form in a line, for messages.
+  std::string what;  ///< A description in one line, for messages.
   Weights weights;   ///< Abstract.
   Array input;       ///< Abstract.
   std::function<Array(const Weights&, const Array&)> apply;
 };
 
-/// Convolutions down one to three levels, by pooling or strides, and up again beside the values that
-/// skip the levels below, which are concatenated or added. Input [N, H, W, 3].
-/// `small`: of sizes that run in no time.
+/// Returns a U-Net: one to three levels down by pooling or strides, and up again, with skip
+/// connections that are concatenated or added. Input [N, H, W, 3]. `small`: true: sizes that run
+/// fast.
 RandomNet random_unet(uint64_t seed, bool small = false);
 
-/// One to four layers whose tokens go to one or two of their experts, chosen by top_k and one_hot.
-/// Experts see all tokens, or those that an einsum dispatches to them. Input [T, D].
+/// Returns one to four layers that route each token to one or two experts, by top_k and one_hot.
+/// Experts see all tokens, or only those that an einsum dispatches to them. Input [T, D].
 RandomNet random_mixture(uint64_t seed, bool small = false);
 
-/// One of seven elementwise functions; 0 is the identity.
+/// Applies one of seven elementwise functions; 0 is the identity.
 Array elementwise_function(int number, const Array& x);
 
 }  // namespace stow::testing

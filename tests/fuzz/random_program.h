@@ -17,25 +17,27 @@ struct RandomProgram {
   std::vector<Bytes> inputs;
   std::vector<bool> donated;
   bool differentiated = false;
-  /// No step turns a small error of a float into a large one (comparisons, rounding, indices).
+  /// True if no op turns a small error of a float into a large one (comparisons, rounding,
+  /// indices).
   bool smooth = true;
-  /// Where differences of the loss tell whether the gradients are right: the program before it was
-  /// differentiated (its output 0 is the loss, its inputs the first ones of `graph`). All in f64.
+  /// If finite differences can check the gradients: the f64 program before differentiation. Its
+  /// output 0 is the loss, its inputs are the first ones of `graph`.
   std::optional<Graph> forward;
   std::vector<int> wrt;  ///< Inputs whose gradients are the last outputs of `graph`.
 };
 
-/// The program of a seed, the same everywhere: elementwise chains, broadcasts, reductions, views,
-/// products, indexing, scans (unrolled ones too), conds, open loops and checkpoints nested up to
-/// three deep, for many a gradient and an update of donated inputs on top.
+/// Returns the program of a seed, the same on every machine: elementwise chains, broadcasts,
+/// reductions, views, products, indexing, scans (also unrolled), conds, while loops and
+/// checkpoints, nested up to three deep. Many programs also compute a gradient and update donated
+/// inputs.
 RandomProgram random_program(uint64_t seed);
 
-/// The checkpoint policy of a seed, named "random:SEED".
+/// Returns the checkpoint policy of a seed, named "random:SEED".
 PolicyPtr random_policy(uint64_t seed);
-/// The policy of a name that random_policy gave; null for another.
+/// Returns the policy with a name of random_policy(); null for other names.
 PolicyPtr policy_of_name(std::string_view name);
 
-/// Numbers of [-1, 1), integers of [0, 5).
+/// Returns random values: floats in [-1, 1), integers in [0, 5).
 Bytes random_values(uint64_t seed, const ArrayType& type);
 
 }  // namespace stow::testing

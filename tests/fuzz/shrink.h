@@ -1,5 +1,5 @@
-// Makes a failing program smaller while it still fails alike.
-// Not a judge: the caller says what fails.
+// shrink: makes a failing program smaller while it still fails in the same way.
+// Not the check; the caller gives it.
 #pragma once
 
 #include <functional>
@@ -8,8 +8,8 @@
 
 namespace stow::testing {
 
-/// Drops outputs and donations and replaces nodes, in nested graphs too, by inputs or zeros, as
-/// long as `fails` and `max_tries` calls of it last.
+/// Drops outputs and donations, and replaces nodes (also of nested graphs) by inputs or zeros,
+/// while `fails` returns true for the result. Calls `fails` at most `max_tries` times.
 RandomProgram shrink(const RandomProgram& program,
                      const std::function<bool(const RandomProgram&)>& fails, int max_tries);
 

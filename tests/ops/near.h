@@ -1,5 +1,5 @@
-// How near the result of an op must be to the naive one.
-// Not a comparison of whole programs; that is tests/fuzz/near.h.
+// Compares the result of an op with the reference kernel's, within a tolerance of the dtype.
+// Not a comparison of whole programs; tests/fuzz/near.h has that.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -10,8 +10,8 @@
 
 namespace stow::testing {
 
-// The largest error of a result against the naive one, relative to the larger of 1 and the value:
-// for sums of a few terms and functions of a few ulp, rounded once to the dtype.
+// Returns the largest accepted error, relative to max(1, |reference|): enough for sums of a few
+// terms and functions of a few ulp, rounded once to the dtype.
 inline double stated_error(DType dtype) {
   switch (dtype) {
     case DType::kF64:

@@ -25,8 +25,8 @@ inline GraphPtr scan_body() {
   return graph;
 }
 
-/// Branches (x f32[3,4], w f32[4,4]) -> (f32[3,4], f32[]): one reads both, one x alone, one
-/// neither.
+/// Branches (x f32[3,4], w f32[4,4]) -> (f32[3,4], f32[]): the first reads both, the second only x,
+/// the third neither, and so on.
 inline std::vector<GraphPtr> cond_branches(size_t n) {
   std::vector<GraphPtr> branches;
   for (size_t i = 0; i < n; ++i) {
@@ -47,8 +47,8 @@ inline std::vector<GraphPtr> cond_branches(size_t n) {
   return branches;
 }
 
-/// (limit i32[]; step f32[4]; count i32[], x f32[4], y f32[4]): while count < limit, x and y change
-/// places and x grows by step * y.
+/// (limit i32[]; step f32[4]; count i32[], x f32[4], y f32[4]): while count < limit,
+/// (x, y) = (y + step * x, x).
 inline std::vector<GraphPtr> while_graphs() {
   auto condition = std::make_shared<Graph>(), body = std::make_shared<Graph>();
   GraphBuilder c(*condition), b(*body);
@@ -75,8 +75,8 @@ inline GraphPtr checkpoint_body() {
   return graph;
 }
 
-/// y = (sin(x) + shift) w of x f32[3,4], w f32[4] and a captured shift i32[], with a forward rule
-/// that saves the cosine, the first factor and w, and the backward rule of that.
+/// Primal, forward and backward graphs of y = (sin(x) + shift) w, for x f32[3,4], w f32[4] and a
+/// captured shift i32[]. The forward rule saves cos(x), the first factor and w.
 inline std::vector<GraphPtr> custom_vjp_graphs() {
   std::vector<GraphPtr> graphs;
   const Shape shape{3, 4};

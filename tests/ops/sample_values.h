@@ -1,5 +1,5 @@
 // Values of the operands of samples, as numbers and as bytes.
-// Not what an op makes of them.
+// Not the results of ops.
 #pragma once
 
 #include <algorithm>
@@ -32,7 +32,8 @@ inline Bytes encode(DType dtype, const Numbers& numbers) {
   return bytes;
 }
 
-// Values of all operands. Where they must be distinct, no two of any operand are near each other.
+// Draws values of all operands. If sample.distinct, no two values of the operands are close to each
+// other.
 inline std::vector<Numbers> draw(const Sample& sample, Random& random) {
   int64_t n = 0;
   for (const ArrayType& t : sample.operands) n += t.elems();

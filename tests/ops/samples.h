@@ -1,4 +1,4 @@
-// The table of samples, at least one an op: what type rules, kernels and gradients are tested on.
+// The table of samples, at least one for each op, for tests of type rules, kernels and gradients.
 // Not expected values; those come from the reference kernels.
 #pragma once
 
@@ -11,44 +11,45 @@
 
 namespace stow::testing {
 
-/// Where the values of an operand are drawn from: [low, high); integers are whole numbers of it,
-/// bools are coin tosses.
+/// The interval [low, high) from which values of an operand are drawn. Integers are uniform in it;
+/// bools ignore it.
 struct Range {
   double low = -2, high = 2;
 };
 
 struct Sample {
-  std::string name;  ///< What is special about it: "interior and negative"; unique within an op.
+  std::string name;  ///< Distinguishes the samples of an op: "interior and negative".
   OpKind op = OpKind::kConstant;
   std::vector<ArrayType> operands;
   Params params;
-  std::vector<ArrayType> results;  ///< What the type rule must give.
-  std::vector<Range> ranges;       ///< One an operand; operands without one take the default.
-  /// Finite differences of float results over float operands make sense once f32 is retyped to f64:
-  /// false for ops without a gradient, for low precision and for integers.
+  std::vector<ArrayType> results;  ///< The expected result of the type rule.
+  std::vector<Range> ranges;       ///< By operand; operands without one have the default.
+  /// True if finite differences can check the gradients of float results with respect to float
+  /// operands, after f32 is retyped to f64. False for ops without a gradient, for low precision and
+  /// for integers.
   bool differentiable = false;
-  /// Values of an operand must not come near each other: ties are kinks.
+  /// True if values of an operand must not be close to each other, because ties have no derivative.
   bool distinct = false;
-  /// The results that take a cotangent; empty means all floats.
+  /// Indices of the results that get a cotangent; empty: all float results.
   std::vector<int> cotangent_results;
   std::vector<GraphPtr> graphs;
 
   Range range(size_t operand) const { return operand < ranges.size() ? ranges[operand] : Range{}; }
 };
 
-/// "add/f32", unique, for messages and test names.
+/// Returns a unique name, "add/f32", for messages and test names.
 std::string to_string(const Sample& sample);
-/// A graph of the sample's op alone: inputs are its operands, outputs its results.
+/// Returns a graph of only the sample's op: its inputs are the operands, its outputs the results.
 Graph one_op(const Sample& sample);
 
-/// All samples, in the order of the op list.
+/// Returns all samples, in the order of the op list.
 const std::vector<Sample>& samples();
 
-/// The sample with one dtype replaced by another in operands, parameters, results and nested
-/// graphs. Attention's lse stays f32, bitcasts stay.
+/// Returns the sample with one dtype replaced by another in operands, parameters, results and
+/// nested graphs. Attention's lse stays f32; bitcasts do not change.
 Sample retyped(const Sample& sample, DType from, DType to);
 
-/// The sample with f64 for f32, where its op takes f64: all but attention do.
+/// Returns the sample with f64 in place of f32, if its op supports f64 (all but attention do).
 Sample widest(const Sample& sample);
 
 /// Parses "f32[8,64]", "f32<pinned_host>[4]", "bf16[]". Aborts on anything else.

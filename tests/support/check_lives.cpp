@@ -21,7 +21,7 @@
 #include "stowage/plan/memory_plan.h"
 #include "stowage/runtime/target.h"
 #include "stowage/session/compile.h"
-#include "tests/support/moves_under_way.h"
+#include "tests/support/moves_in_flight.h"
 
 namespace stow::testing {
 namespace {
@@ -82,7 +82,7 @@ class Checker {
   void walk_branch(const Branch& branch) {
     read(branch.index, "an index", last_instant());
     const auto before = written_;
-    const MovesUnderWay moves = moves_;
+    const MovesInFlight moves = moves_;
     auto after = written_;
     for (size_t a = 0; a < branch.alternatives.size(); ++a) {
       written_ = before;
@@ -218,7 +218,7 @@ class Checker {
   const Lifetimes lives_;
   std::vector<int64_t> iterations_;
   std::vector<std::vector<int64_t>> written_;  // of each place: when each byte was, [entries][bytes]
-  MovesUnderWay moves_;
+  MovesInFlight moves_;
   StreamKind stream_ = StreamKind::kCompute;  // of the kernel being looked at
   int64_t now_ = 0;
   std::string fault_;

@@ -1,5 +1,5 @@
-// Checks the live ranges and the moves of a schedule against what its kernels read and write.
-// Not how the ranges are found, and no run: bytes hold the instants at which they were written.
+// Checks the live ranges and the moves of a schedule against the reads and writes of its kernels.
+// Not a run: it tracks, for each byte, the instant of its last write.
 #pragma once
 
 #include <string>
@@ -10,15 +10,15 @@
 
 namespace stow::testing {
 
-/// Every byte that a kernel reads, and that a result or the done of a move finds, must lie in one
-/// live range from its write to then; a layout cannot be wrong then. And what a move under way reads
-/// or writes must be left alone by all that does not wait for it, so that the values cannot depend
-/// on when it runs. Empty when all do; also for a schedule too long for the timeline to hold every
-/// iteration.
+/// Returns the first violation, or "". Every byte that a kernel, a result or the done of a move
+/// reads must be in one live range from its write to the read; any layout is then correct. No
+/// instruction may touch the bytes of a move in flight before the move's done; values then do not
+/// depend on the time at which the move runs. Returns "" for a schedule whose timeline does not
+/// have every iteration.
 std::string check_lives(const Schedule& schedule);
 
-/// The same of every schedule that a graph may get: in each order, iterations of loops together and
-/// apart, moves by themselves and ahead.
+/// Checks all schedules that a graph may get: each order strategy, iterations of loops laid out
+/// together and apart, with and without moves ahead.
 std::string check_lives_of_all(const Graph& graph, const std::vector<bool>& donated);
 
 }  // namespace stow::testing

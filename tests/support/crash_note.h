@@ -1,4 +1,4 @@
-// What a test was at, printed when the process aborts or faults: our checks abort.
+// A note about the current case of a test, printed if the process aborts (STOW_CHECK) or faults.
 // Not a message of a failing expectation.
 #pragma once
 
@@ -6,7 +6,7 @@
 
 namespace stow::testing {
 
-/// Holds until the next call. One thread.
+/// Sets the note until the next call. One thread at a time.
 void set_crash_note(std::string note);
 
 }  // namespace stow::testing

@@ -1,4 +1,5 @@
-// What tests of derivatives share: arrays to differentiate at, and how near two results must be.
+// Helpers for tests of derivatives: random arrays and comparison with a tolerance.
+// Not the tests.
 #pragma once
 
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
-// RandomFaults: a disk that fails, falls short and is slow at random instants, by a fixed seed.
-// Not a disk; it tells one what to do.
+// RandomFaults: injects errors, short transfers and delays into a disk at random, by a seed.
+// Not a disk; DiskOptions::faults takes it.
 #pragma once
 
 #include <algorithm>
@@ -13,13 +13,13 @@ namespace stow::testing {
 
 class RandomFaults final : public DiskFaults {
  public:
-  /// How many pieces of a hundred have each fault.
+  /// The percentage of pieces that have each fault.
   struct Rates {
     int error = 0;           ///< EIO.
     int interrupted = 0;     ///< EINTR or EAGAIN.
-    int short_transfer = 0;  ///< A part is moved.
-    int delay = 0;           ///< Up to a millisecond.
-    int64_t longest_short = int64_t{1} << 40;
+    int short_transfer = 0;  ///< Only a part is moved.
+    int delay = 0;           ///< A delay of up to a millisecond.
+    int64_t longest_short = int64_t{1} << 40;  ///< Most bytes of a short transfer.
   };
 
   RandomFaults(Rates rates, uint64_t seed) : rates_(rates), random_(seed) {}
@@ -41,7 +41,7 @@ class RandomFaults final : public DiskFaults {
     const std::lock_guard lock(mutex_);
     rates_ = rates;
   }
-  /// Faults so far.
+  /// The number of faults so far.
   int64_t count() const {
     const std::lock_guard lock(mutex_);
     return count_;

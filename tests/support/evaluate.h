@@ -1,5 +1,5 @@
 // Runs a graph node by node with the reference kernels, every value in memory of its own.
-// Not an executor: no plan, no fusion, no reuse; the oracle of what passes must not change.
+// Not an executor: no plan, no fusion, no reuse. It is the oracle that passes must agree with.
 #pragma once
 
 #include <cstddef>
@@ -13,18 +13,19 @@ namespace stow::testing {
 
 using Bytes = std::vector<std::byte>;
 
-/// The bytes of the outputs, row-major, given those of the inputs.
+/// Returns the bytes of the outputs for those of the inputs, row-major.
 std::vector<Bytes> evaluate(const Graph& graph, const std::vector<Bytes>& inputs);
 
-/// The same with every number that an op computes off by what another kernel may round differently
-/// in its dtype, up or down at random: how far results move says how far they may differ.
+/// Evaluates with every computed number moved up or down at random by a rounding error of its
+/// dtype. The change of the results shows how much another kernel's results may differ.
 std::vector<Bytes> evaluate_nudged(const Graph& graph, const std::vector<Bytes>& inputs,
                                    uint64_t seed);
 
-/// The results of one node that is no structure op.
+/// Returns the results of one node, which must not be a structure op.
 std::vector<Bytes> evaluate_op(const Graph& graph, const Node& node, std::vector<Bytes> operands);
 
-/// Copies slice `index` along `axis` of a stack of that type out of it, or into it.
+/// Copies slice `index` along `axis` out of a stack of type `stack_type`, or into it
+/// (`into_stack`).
 void copy_slice(const ArrayType& stack_type, int64_t axis, int64_t index, std::byte* stack,
                 std::byte* slice, bool into_stack);
 

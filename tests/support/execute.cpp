@@ -63,7 +63,7 @@ class Runner {
   // written again too soon; in the second run at once or beside.
   void set_timing(Streams& streams, bool dirty) const {
     const bool even = inputs_.size() % 2 == 0;
-    streams.set_timing(dirty ? even ? StreamTiming::kAtStart : StreamTiming::kBeside
+    streams.set_timing(dirty ? even ? StreamTiming::kAtStart : StreamTiming::kConcurrent
                              : StreamTiming::kAtWait);
     if (dirty || even) return;
     for (const StreamKind in : {StreamKind::kCopyIn, StreamKind::kDiskRead})

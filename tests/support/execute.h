@@ -15,16 +15,17 @@ struct Execution {
   std::vector<Bytes> outputs;
   std::vector<int> aliases;
   MemoryAnalysis analysis;
-  /// What did not hold; empty when all did: predicted is measured byte for byte, arguments that
-  /// were not donated stay as they were, results have the bytes of their types, the device holds
-  /// arguments and results alone afterwards. A second run, on dirty memory, gives the same bits.
+  /// The first failed check, or "": measured memory equals predicted memory byte for byte;
+  /// arguments that were not donated are unchanged; results have the sizes of their types;
+  /// afterwards the device holds only arguments and results; a second run, on dirty memory, gives
+  /// the same bits.
   std::string fault;
 };
 
-/// Errors: what compile() throws; what run() throws is a fault.
+/// Compiles and runs a graph. Errors: those of compile(); an exception of run() is a fault.
 Execution execute(const Graph& graph, const CompileOptions& options,
                   const std::vector<Bytes>& inputs, const TargetPtr& target);
-/// The same on the CPU.
+/// Compiles and runs a graph on the CPU.
 Execution execute(const Graph& graph, const CompileOptions& options,
                   const std::vector<Bytes>& inputs, int threads);
 

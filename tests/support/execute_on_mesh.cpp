@@ -13,7 +13,7 @@ namespace {
 struct Position {
   comm::MeshPosition mesh;
   ExecutablePtr program;
-  StreamTiming timing = StreamTiming::kBeside;
+  StreamTiming timing = StreamTiming::kConcurrent;
   std::vector<Bytes> inputs, outputs;
   std::string fault;
 

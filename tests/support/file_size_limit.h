@@ -1,5 +1,5 @@
-// FileSizeLimit: while it lives, writes beyond a size fail, as they do on a full disk.
-// Not a limit on what is there; a file that is larger stays as it is.
+// FileSizeLimit: while it lives, writes beyond a file size fail, like writes to a full disk.
+// It does not truncate files that are larger already.
 #pragma once
 
 #include <sys/resource.h>

@@ -1,5 +1,5 @@
-// GgufBuilder: GGUF files of a test's own, right or wrong.
-// Not the format's reader; the bytes are written as the specification has them.
+// GgufBuilder: makes valid and invalid GGUF files for tests.
+// Not the format's reader; the bytes follow the specification.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ class GgufBuilder {
     return bytes;
   }
 
-  /// An entry of a raw type and value.
+  /// Adds an entry with a raw type and value.
   GgufBuilder& entry(std::string_view key, uint32_t type, const std::string& value) {
     entries_ += text(key) + raw(type) + value;
     ++n_entries_;
@@ -52,8 +52,8 @@ class GgufBuilder {
     return entry(key, 9, bytes);
   }
 
-  /// A tensor; `extents` are the file's, the innermost first. Its data lie behind those before it
-  /// unless an offset is given.
+  /// Adds a tensor. `extents`: in the file's order, the innermost first. `offset`: of its data; -1:
+  /// after the data of earlier tensors.
   GgufBuilder& tensor(std::string_view name, uint32_t type, const std::vector<uint64_t>& extents,
                       std::string_view data, int64_t offset = -1) {
     while (data_.size() % alignment != 0) data_ += '\0';

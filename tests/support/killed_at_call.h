@@ -1,5 +1,5 @@
-// killed_at_call: work in a child process that is killed at one of its system calls.
-// Not for a process with other threads: the child has the calling one alone.
+// killed_at_call: runs work in a child process that is killed at one of its system calls.
+// Not for a process with other threads: the child has only the calling thread.
 #pragma once
 
 #include <sys/ptrace.h>
@@ -13,10 +13,11 @@
 
 namespace stow {
 
+/// kEndedBefore: the child made fewer calls. kCannotTrace: the system does not allow ptrace.
 enum class Killed { kYes, kEndedBefore, kCannotTrace };
 
-/// Runs `work` in a child and kills it at stop `n` of its system calls: each stops before it is
-/// made and after. Cannot trace: the system does not let a process trace another.
+/// Runs `work` in a child and kills it at stop number `n`. Each system call has two stops: before
+/// the call and after it.
 inline Killed killed_at_call(int n, const std::function<void()>& work) {
   const pid_t child = ::fork();
   STOW_CHECK(child >= 0);

@@ -1,4 +1,5 @@
-// Device descriptions whose link is as slow as a test wants it.
+// linked_device: a device description with a chosen ratio of copy time to compute time.
+// Not a device.
 #pragma once
 
 #include "stowage/base/inside.h"
@@ -6,8 +7,8 @@
 
 namespace stow::testing {
 
-/// The device with a link that brings in what a step moves in so many times the seconds that it
-/// computes.
+/// Returns `device` with a link speed at which the schedule's copies to the device take `times`
+/// times its compute time.
 inline DeviceDescription linked_device(DeviceDescription device, const Schedule& schedule,
                                        double times) {
   const Simulation first = simulate(schedule, device);

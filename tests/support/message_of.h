@@ -1,5 +1,5 @@
-// message_of: what a call throws, as text, for tests of errors.
-// Not a check; the test says what the text must be.
+// message_of: the message of the exception that a call throws, for tests of errors.
+// Not a check; the test compares the message.
 #pragma once
 
 #include <exception>
@@ -7,7 +7,7 @@
 
 namespace stow {
 
-/// The message of the exception that f throws.
+/// Returns the message of the exception that f throws, or "nothing was thrown".
 template <typename F>
 std::string message_of(F f) {
   try {

@@ -1,4 +1,5 @@
-// Kernels held to an instruction set for a while.
+// OnTarget: limits kernels to an instruction set within a scope.
+// Not a runtime::Target.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +8,8 @@
 
 namespace stow {
 
-/// While one stands, kernels are those of `target`, one of Highway's; then those of before.
+/// While it lives, kernels use `target`, a Highway target; the destructor restores the previous
+/// targets.
 class OnTarget {
  public:
   explicit OnTarget(int64_t target) { use(target); }

@@ -32,7 +32,7 @@ class OtherTarget::Guarded final : public BoundKernel {
            void* scratch) const override {
     ++target_.n_kernels_;
     if (target_.loses_kernels_) throw std::runtime_error("lost");
-    if (std::this_thread::get_id() != bound_by_) ++target_.n_beside_;
+    if (std::this_thread::get_id() != bound_by_) ++target_.n_on_other_threads_;
     auto* const begin = static_cast<std::byte*>(scratch);
     if (!begin || reinterpret_cast<uintptr_t>(begin) % 256 != 0)
       throw std::logic_error(fmt::format("{}: expected scratch on 256 bytes, got {}", name_,

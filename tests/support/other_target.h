@@ -1,5 +1,5 @@
-// A second target: the CPU's kernels under other rules, so that a test sees what builds on the CPU's own.
-// Not a device description, and nothing to measure.
+// OtherTarget: the CPU's kernels under different rules, to find code that relies on the CPU's.
+// Not a device description; its rates are those of the CPU.
 #pragma once
 
 #include <atomic>
@@ -11,13 +11,13 @@
 
 namespace stow::testing {
 
-/// Buffers lie on 256 bytes, every kernel but a move has scratch, nothing is fused, the host has no address
-/// of device memory, and kernels and moves go to streams that do them as late as can be, in an order among
-/// streams that only waiting settles. A kernel finds NaNs in its scratch, and throws std::logic_error where
-/// it gets scratch that is misaligned or writes beyond its own.
+/// Buffers are aligned to 256 bytes; every kernel except a move has scratch; nothing is fused; the
+/// host cannot address device memory; kernels and moves run on streams as late as possible
+/// (kAtWait). Scratch is filled with NaNs before a kernel runs. A kernel throws std::logic_error if
+/// its scratch is misaligned or if it writes beyond its scratch.
 class OtherTarget final : public Target {
  public:
-  /// Kernels are split among so many threads, at least 1.
+  /// `threads`: threads of a kernel, at least 1.
   explicit OtherTarget(int threads);
   std::string_view name() const override { return "other"; }
   int64_t alignment_bytes() const override { return 256; }
@@ -32,20 +32,21 @@ class OtherTarget final : public Target {
   double product_rate(DType dtype) const override { return cpu_->product_rate(dtype); }
   double triad_rate() const override { return cpu_->triad_rate(); }
 
-  /// Kernels that have run so far, and those that ran on another thread than the one that bound them.
+  /// The number of kernels that have run.
   int64_t n_kernels() const { return n_kernels_; }
-  int64_t n_beside() const { return n_beside_; }
+  /// The number of kernels that ran on another thread than the one that bound them.
+  int64_t n_on_other_threads() const { return n_on_other_threads_; }
   /// Kernels throw std::runtime_error("lost") from now on.
   void lose_kernels() { loses_kernels_ = true; }
 
  private:
   class Guarded;
   TargetPtr cpu_;
-  mutable std::atomic<int64_t> n_kernels_ = 0, n_beside_ = 0;
+  mutable std::atomic<int64_t> n_kernels_ = 0, n_on_other_threads_ = 0;
   std::atomic<bool> loses_kernels_ = false;
 };
 
-/// A device of that target, whose kinds of memory are heaps apart.
+/// Returns a device of `target`, whose memory kinds are separate heaps.
 DevicePtr other_device(const Device::Capacities& capacities, TargetPtr target);
 
 }  // namespace stow::testing

@@ -1,5 +1,5 @@
-// Packing problems of many natures and any size, drawn from a seed: what allocators meet.
-// Not measured traces, and no solver: only some know their least height.
+// Random packing problems of many kinds and any size, as allocators meet them.
+// Not measured traces, and no solver; the optimal height is known only for some.
 #pragma once
 
 #include <cstdint>
@@ -10,18 +10,19 @@
 
 namespace stow::pack {
 
-/// One way of drawing lifetimes and sizes.
+/// A kind of problem: a way to draw lifetimes and sizes.
 struct Nature {
   std::string_view name;
   Problem (*make)(int n_buffers, uint64_t seed);
 };
 
-/// All natures. Each gives about `n_buffers` plain buffers of alignment 1, none empty, the same for
-/// the same seed on every machine.
+/// Returns all kinds. Each makes about `n_buffers` plain buffers with alignment 1, none empty, the
+/// same for a seed on every machine.
 std::span<const Nature> all_natures();
 
-/// A rectangle of `capacity` bytes cut into about `n_buffers` that fill it: its least height is
-/// `capacity`. With `windmills`, some cuts are into five pieces, which no straight cut parts.
+/// Returns a problem made by cutting a rectangle of `capacity` bytes into about `n_buffers`
+/// buffers: its optimal height is `capacity`. `windmills`: some cuts are into five pieces that no
+/// straight cut separates.
 Problem cut_rectangle(int n_buffers, int64_t capacity, bool windmills, uint64_t seed);
 
 }  // namespace stow::pack

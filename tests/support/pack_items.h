@@ -1,5 +1,5 @@
-// The buffers of a packing problem as the solvers of large problems take them.
-// Not problems; those are pack_instances.h.
+// items_of: the buffers of a packing problem in the form that pack/exact_search.h takes.
+// Not problems; pack_instances.h has those.
 #pragma once
 
 #include <vector>

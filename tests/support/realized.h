@@ -1,4 +1,4 @@
-// realized(): a traced program as the passes before lowering see it.
+// realized: applies the first fixed passes to a traced graph.
 // Not all fixed passes; session/fixed_passes.h lists those.
 #pragma once
 
@@ -10,7 +10,7 @@
 
 namespace stow::testing {
 
-/// The graph flattened and simplified, its residuals chosen, dead code gone.
+/// Flattens and simplifies the graph, realizes its residuals and removes dead code.
 inline Graph realized(const Graph& traced) {
   return remove_dead_code(realize_residuals(simplify(flatten_all(traced)), nullptr));
 }

@@ -1,6 +1,5 @@
-// Schedules written by hand whose times are plain numbers: kernels of so many seconds, moves of so
-// many bytes, on a device of round figures.
-// Not for running: the kernels compute nothing that anyone wants.
+// ScheduleKit: handwritten schedules with round simulated times, and a device for them.
+// Not for running: the kernels compute nothing useful.
 #pragma once
 
 #include "stowage/base/inside.h"
@@ -9,18 +8,19 @@
 
 namespace stow::testing {
 
-/// A device on which dot(K) takes K milliseconds and every copy a millisecond for each f32.
+/// Returns a device on which dot(K) takes K milliseconds and a copy takes a millisecond for each
+/// f32.
 DeviceDescription round_device();
 
-/// Makes the instructions of one schedule. Buffers are as large as what is moved.
+/// Makes the instructions of one schedule. Each move has buffers of its own size.
 class ScheduleKit {
  public:
   ScheduleKit() = default;
   ScheduleKit(const ScheduleKit&) = delete;
 
-  /// A product of K elements: K milliseconds.
+  /// Returns a product of K elements: K milliseconds.
   Instruction dot(int64_t k);
-  /// A move of so many f32: as many milliseconds, or whatever the stream's rate makes of it.
+  /// Returns a move of `elems` f32: as many milliseconds on round_device().
   Instruction move(MemoryKind from, MemoryKind to, int64_t elems,
                    MovePhase phase = MovePhase::kWhole, int transfer = -1);
   Instruction start_in(int64_t elems, int transfer) {
@@ -39,7 +39,7 @@ class ScheduleKit {
   Instruction open_loop(std::vector<Instruction> condition, std::vector<Instruction> body);
   Instruction branch(std::vector<std::vector<Instruction>> alternatives);
 
-  /// The schedule of these instructions; ends the kit.
+  /// Returns the schedule of these instructions. The kit cannot be used afterwards.
   Schedule schedule(std::vector<Instruction> instructions);
 
  private:
@@ -48,7 +48,7 @@ class ScheduleKit {
   Schedule schedule_;
 };
 
-/// The same instruction in iterations [begin, end) alone.
+/// Returns the instruction guarded to run only in iterations [begin, end).
 Instruction guarded(Instruction instruction, int64_t begin, int64_t end);
 
 }  // namespace stow::testing

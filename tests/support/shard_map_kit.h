@@ -1,4 +1,4 @@
-// What tests of shard_map begin with: a mesh of virtual devices, numbers to cut, and comparison.
+// Helpers for tests of shard_map: a mesh of virtual devices, arrays to shard, and comparison.
 // Not a test.
 #pragma once
 

@@ -1,4 +1,4 @@
-// TemporaryFolder: a folder of a test's own, gone after it.
+// TemporaryFolder: a new folder that the destructor removes.
 // Not shared between tests; each makes its own.
 #pragma once
 
@@ -17,7 +17,7 @@ namespace stow {
 
 class TemporaryFolder {
  public:
-  /// In the folder of temporary files, or in memory where the machine has a folder there: for small
+  /// kTemporary: the system's folder for temporary files. kMemory: /dev/shm if it exists, for small
   /// files that are flushed many times.
   enum class In { kTemporary, kMemory };
   explicit TemporaryFolder(In where = In::kTemporary) {
@@ -37,20 +37,20 @@ class TemporaryFolder {
   std::string path_;
 };
 
-/// The bytes of a file; "" where there is none.
+/// Returns the bytes of a file; "" if there is none.
 inline std::string read_bytes(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
 inline void write_bytes(const std::string& path, std::string_view bytes) {
-  // A new file: some file systems flush one that is truncated and written anew to the disk.
+  // Removes the file first: some file systems flush a file that is truncated and rewritten.
   std::filesystem::remove(path);
   std::ofstream(path, std::ios::binary)
       .write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
 }
 
-/// How many entries a folder has.
+/// Returns the number of entries of a folder.
 inline size_t count_entries(const std::string& path) {
   return static_cast<size_t>(std::distance(std::filesystem::directory_iterator(path),
                                            std::filesystem::directory_iterator()));

@@ -17,7 +17,7 @@ inline int64_t uniform(Rng& rng, int64_t low, int64_t high) {  // both included
   return std::uniform_int_distribution<int64_t>(low, high)(rng);
 }
 
-/// The dtype of a C++ type, f16 and bf16 having none.
+/// Returns the dtype of a C++ type. f16 and bf16 have no C++ type.
 template <typename T>
 constexpr DType dtype_of() {
   if constexpr (std::is_same_v<T, double>) return DType::kF64;
@@ -36,12 +36,12 @@ class TestTensor {
   static constexpr std::byte kGuard{0xA5};
   static constexpr int64_t kGuardElems = 16;
 
-  /// Dense, row-major, every byte a guard.
+  /// Makes a dense row-major tensor whose bytes are all kGuard.
   TestTensor(DType dtype, Dims dims) {
     const Dims strides = contiguous_strides(Shape(dims));
     init(dtype, std::move(dims), strides, 0);
   }
-  /// A random layout: axes in any order, with gaps and either sign.
+  /// Makes a tensor with a random layout: axes in any order, gaps, positive and negative strides.
   TestTensor(DType dtype, Dims dims, Rng& rng) {
     std::vector<size_t> order(dims.size());
     for (size_t a = 0; a < order.size(); ++a) order[a] = a;
@@ -60,12 +60,12 @@ class TestTensor {
     }
     init(dtype, std::move(dims), strides, offset);
   }
-  /// Values in row-major order.
+  /// Returns a dense tensor of values in row-major order.
   template <typename T>
   static TestTensor of(Dims dims, const std::vector<T>& values) {
     return bits(dtype_of<T>(), std::move(dims), values);
   }
-  /// The bit patterns of a dtype of that width.
+  /// Returns a dense tensor of bit patterns; T has the width of the dtype.
   template <typename T>
   static TestTensor bits(DType dtype, Dims dims, const std::vector<T>& values) {
     TestTensor t(dtype, std::move(dims));
@@ -79,7 +79,7 @@ class TestTensor {
   TestTensor& operator=(TestTensor&&) = default;
   TestTensor(const TestTensor&) = delete;
 
-  /// The elements in row-major order.
+  /// Returns the elements in row-major order.
   template <typename T>
   std::vector<T> values() const {
     std::vector<T> result;
@@ -90,7 +90,7 @@ class TestTensor {
     });
     return result;
   }
-  /// The bytes of the elements in row-major order.
+  /// Returns the bytes of the elements in row-major order.
   std::vector<std::byte> bytes() const {
     std::vector<std::byte> result;
     result.reserve(static_cast<size_t>(view.elems() * width()));
@@ -104,7 +104,7 @@ class TestTensor {
       at += static_cast<size_t>(width());
     });
   }
-  /// True when no byte outside of the elements was written.
+  /// True if no byte outside of the elements has changed.
   bool guards_intact() const {
     std::vector<std::byte> rest(memory_);
     for_each([&](const std::byte* p) {

@@ -1,5 +1,5 @@
-// Threads that stand for processes: each has its devices, its part of every array and a communicator.
-// Not the launcher; bench placement and the tests of it start real processes.
+// run_as_processes: threads that act as processes, each with its own devices and communicator.
+// Not the launcher; tests of the launcher start real processes.
 #pragma once
 
 #include <exception>
@@ -15,15 +15,15 @@
 
 namespace stow {
 
-/// What a process of `run_as_processes` is given.
+/// The argument of a process of run_as_processes().
 struct ProcessOfTest {
   int index = 0;
   std::vector<DevicePtr> devices;
   comm::Communicator* communicator = nullptr;
 };
 
-/// Runs `body` in `count` threads, each as a process with that many devices of 64 MiB a kind, and
-/// returns what each threw; "" for nothing.
+/// Runs `body` in `count` threads, each as a process with `devices_each` devices of 64 MiB for each
+/// memory kind. Returns the message that each threw; "" for none.
 inline std::vector<std::string> run_as_processes(
     int count, int devices_each, const std::function<void(const ProcessOfTest&)>& body) {
   auto communicators = comm::communicators_of_threads(count * devices_each, {.timeout_s = 20});

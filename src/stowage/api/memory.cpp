@@ -123,14 +123,14 @@ Array device_put(const Operand& x, const Sharding& to, const PlacementOptions& o
   if (!array.is_concrete()) {
     if (device && device != default_device())
       fail_here("[device_put] {} is asked for on the device {}, the program runs on {}",
-                describe(array), name_beside(*device, *default_device()),
-                name_beside(*default_device(), *device));
+                describe(array), distinguishing_name(*device, *default_device()),
+                distinguishing_name(*default_device(), *device));
   } else if (const DevicePtr its = device_of(array); device && its != device) {
     if (current_trace())
       fail_here(
           "[device_put] {} is captured by a program and asked for on another device, {}; "
           "move it before",
-          describe(array), its ? name_beside(*device, *its) : device->name());
+          describe(array), its ? distinguishing_name(*device, *its) : device->name());
     return with_sharding(copied_to(array, device, to.memory_kind()), to);
   }
   return with_sharding(in_kind(array, to.memory_kind()), to);

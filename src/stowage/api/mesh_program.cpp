@@ -63,20 +63,22 @@ std::optional<MeshLayout> mesh_layout(const std::string& what, std::span<const A
   for (size_t i = 0; i < std::max(arguments.size(), in.size()); ++i) {
     const std::string name = fmt::format(
         "argument {}", i < names.size() ? names[i] : fmt::format("{}", i));
-    const NamedSharding* lies = i < arguments.size() ? mesh_of(arguments[i]) : nullptr;
+    const NamedSharding* current = i < arguments.size() ? mesh_of(arguments[i]) : nullptr;
     const std::shared_ptr<const Sharding> asked = said(in, i);
     const NamedSharding* over = asked ? sharding_over_mesh(*asked) : nullptr;
     const bool says_where = asked && (asked->named() || asked->device());  // not a kind alone
-    if (lies && says_where && !asked->is_equivalent_to(Sharding(*lies), arguments[i].rank()))
+    if (current && says_where && !asked->is_equivalent_to(Sharding(*current), arguments[i].rank()))
       fail_here("[{}] in_shardings say {} for {}, which lies as {}: {}; move it with device_put first",
-                what, to_string(*asked), name, to_string(Sharding(*lies)), describe(arguments[i]));
-    if (over && !lies && i < arguments.size() && !is_fully_addressable(*asked) && !is_fully_replicated(*asked))
+                what, to_string(*asked), name, to_string(Sharding(*current)),
+                describe(arguments[i]));
+    if (over && !current && i < arguments.size() && !is_fully_addressable(*asked) &&
+        !is_fully_replicated(*asked))
       fail_here("[{}] expected an array over the mesh for {}, since in_shardings cut it over several "
                 "processes ({}), got {}; make it with make_array_from_process_local_data or device_put",
                 what, name, to_string(*asked), describe(arguments[i]));
-    join(lies, name);
+    join(current, name);
     join(over, "in_shardings of " + name);
-    inputs.push_back(lies ? std::make_shared<const Sharding>(*lies) : over ? asked : nullptr);
+    inputs.push_back(current ? std::make_shared<const Sharding>(*current) : over ? asked : nullptr);
   }
   for (size_t i = 0; i < out.size(); ++i)
     if (out[i]) join(sharding_over_mesh(*out[i]), fmt::format("out_shardings of result {}", i));
@@ -104,9 +106,9 @@ std::shared_ptr<const MeshOptions> mesh_options(const std::string& what, const M
   };
   for (size_t i = 0; i < graph.inputs().size(); ++i) {
     const ValueId v = graph.inputs()[i];
-    const auto lies = i < layout.inputs.size() ? convert(layout.inputs[i], v, "argument", i)
+    const auto axes = i < layout.inputs.size() ? convert(layout.inputs[i], v, "argument", i)
                                                : std::nullopt;
-    options->in.push_back(lies ? *lies : whole_sharding(graph.type(v).shape.rank()));
+    options->in.push_back(axes ? *axes : whole_sharding(graph.type(v).shape.rank()));
   }
   for (size_t i = 0; i < graph.outputs().size(); ++i)
     options->out.push_back(i < layout.outputs.size()
@@ -187,7 +189,7 @@ std::vector<Array> MeshArguments::placed(const sharding::Mesh& mesh, const Input
   const auto name = [&](size_t i) {
     return i < inputs.names.size() ? inputs.names[i] : std::string();
   };
-  const auto lies = [&](size_t i) {
+  const auto input_sharding = [&](size_t i) {
     return i < inputs.shardings.size() && inputs.shardings[i]
                ? *sharding_over_mesh(*inputs.shardings[i])
                : NamedSharding(mesh, {}, memory_kind_name(inputs.arrays[i].type().kind));
@@ -204,7 +206,7 @@ std::vector<Array> MeshArguments::placed(const sharding::Mesh& mesh, const Input
     if (!comes_again[i]) kept = {storage, {}, false, {}};
     if (!is_compared) continue;
     PlacedLeaf leaf{name(i), x.type(), kept.fingerprint};
-    if (!kept.has_fingerprint) leaf = placed_leaf_of(x, lies(i), name(i));
+    if (!kept.has_fingerprint) leaf = placed_leaf_of(x, input_sharding(i), name(i));
     kept.fingerprint = leaf.fingerprint;
     kept.has_fingerprint = true;
     compared.push_back(std::move(leaf));
@@ -222,7 +224,7 @@ std::vector<Array> MeshArguments::placed(const sharding::Mesh& mesh, const Input
       placed.push_back(kept.copy);
       continue;
     }
-    placed.push_back(device_put(x, Sharding(lies(i)), {.check_same = false}));
+    placed.push_back(device_put(x, Sharding(input_sharding(i)), {.check_same = false}));
     const bool is_donated = i < inputs.donated.size() && inputs.donated[i];
     if (!is_donated && (comes_again[i] || i >= inputs.first_captured)) kept.copy = placed.back();
   }
@@ -307,7 +309,7 @@ std::vector<Array> MeshRunner::run(std::span<const Array> arguments,
   for (size_t o = 0; o < types.size(); ++o) {
     const NamedSharding* asked =
         o < shardings.size() && shardings[o] ? sharding_over_mesh(*shardings[o]) : nullptr;
-    const NamedSharding lies =
+    const NamedSharding result_sharding =
         asked ? *asked
               : NamedSharding(mesh_,
                               spec_of(program_->output_shardings()[o], mesh_.mesh_shape()),
@@ -315,7 +317,7 @@ std::vector<Array> MeshRunner::run(std::span<const Array> arguments,
     std::vector<Shards::Part> parts;
     for (size_t i = 0; i < local_.size(); ++i)
       parts.push_back({local_[i].at.position, std::move(outputs[i][o])});
-    results.push_back(array_of_shards(types[o], lies, std::move(parts)));
+    results.push_back(array_of_shards(types[o], result_sharding, std::move(parts)));
   }
   return results;
 }

@@ -400,8 +400,9 @@ DevicePtr common_device(std::span<const Array> arrays) {
     const DevicePtr& its = storage.buffer->device();
     if (!device) device = its, first = &array;
     if (device != its)
-      fail_here("[device] {} is on {} and {} on {}", describe(*first), name_beside(*device, *its),
-                describe(array), name_beside(*its, *device));
+      fail_here("[device] {} is on {} and {} on {}", describe(*first),
+                distinguishing_name(*device, *its), describe(array),
+                distinguishing_name(*its, *device));
   }
   return device ? device : default_device();
 }

@@ -219,6 +219,8 @@ Result<CheckpointIndex> read_index(const std::string& path) {
   const Result<std::string> text = read_text_file(path, kMaxJsonBytes);
   if (!text) return text.failure();
   Result<CheckpointIndex> index = parse_checkpoint_json(*text);
+  if (!index && index.error().starts_with("is damaged"))
+    return fail("{}: {}; move it away to use the checkpoint before it", path, index.error());
   if (!index) return fail("{}: {}", path, index.error());
   // Under another step's name it would be found again and again, and newer ones would not.
   const std::optional<CheckpointFileName> name =

@@ -1,4 +1,4 @@
-// LoRA adapters in PEFT folders: reads them to a device, and writes them.
+// Reading LoRA adapters from PEFT folders to a device, and writing them.
 // Not the programs that use them: score.h and generate.h run them, fuse.h merges them into weights.
 #pragma once
 
@@ -28,12 +28,12 @@ struct AdapterFiles {
   PeftPlan plan;
   std::shared_ptr<const SafetensorsFile> tensors;
 
-  /// Opens a folder of adapter_config.json and adapter_model.safetensors. If PEFT stored weights of
-  /// the embedding or the head beside the adapter, they must equal those of `base`; a null `base`
+  /// Opens a folder with adapter_config.json and adapter_model.safetensors. If PEFT stored weights
+  /// of the embedding or the head with the adapter, they must equal those of `base`; a null `base`
   /// skips the comparison.
-  /// Errors: "PATH: KEY: reason" for damaged files, for all that PeftConfig::load and plan_targets
-  ///         refuse, for tensors that are missing, surplus, misshaped or no floats, and for a
-  ///         folder with pickles only.
+  /// Errors: "PATH: KEY: reason" for damaged files; errors of PeftConfig::load and plan_targets;
+  ///         tensors that are missing, unexpected, misshaped or not floats; a folder with pickles
+  ///         only.
   static Result<AdapterFiles> open(const std::string& path, const HfConfig& config,
                                    const WeightSource* base);
   const nn::LoraConfig& lora() const { return plan.lora; }
@@ -45,17 +45,18 @@ struct AdapterFiles {
 struct Adapter {
   nn::LoraConfig config;
   nn::Lora arrays;                       ///< f32.
-  std::vector<DeviceBufferPtr> buffers;  ///< One a leaf of `arrays`.
+  std::vector<DeviceBufferPtr> buffers;  ///< One for each leaf of `arrays`.
 };
-/// Reads a slice of one leaf of types() into a buffer of the slice's size, row-major. `leaf`: its
-/// path, "layers/wq/a". `type`: type of the whole leaf, f32 or bf16. Needs 1 MiB beside the buffer.
-/// Errors: the system's; DiskError.
+/// Reads a slice of one leaf of types() into a buffer of the slice's size, row-major. `leaf`: the
+/// leaf's path, "layers/wq/a". `type`: type of the whole leaf, f32 or bf16. Uses 1 MiB of memory in
+/// addition to the buffer.
+/// Errors: system errors; DiskError.
 Result<void> read_adapter_slice(const AdapterFiles& files, const HfConfig& config,
                                 const std::string& leaf, const ArrayType& type,
                                 const TensorSlice& slice, DeviceBuffer& buffer);
-/// Reads the arrays of an adapter to `device`, by default the default device. Layers are stacked;
-/// each is padded with zeros to the greatest rank.
-/// Errors: the system's; CapacityError.
+/// Reads the arrays of an adapter to `device`; null: the default device. Layers are stacked, and
+/// each is padded with zeros to the largest rank.
+/// Errors: system errors; CapacityError.
 Result<Adapter> load_adapter(const AdapterFiles& files, const HfConfig& config,
                              DevicePtr device = {});
 
@@ -64,12 +65,12 @@ struct AdapterExport {
   std::string base_model;   ///< PEFT's base_model_name_or_path; empty: none.
   bool use_rslora = false;  ///< True: lora_alpha is scale * sqrt(r). False: scale * r.
 };
-/// The configuration that gives PEFT these ranks and scales.
+/// Returns the PEFT configuration with the ranks and scales of `lora`.
 PeftConfig peft_config(const nn::LoraConfig& lora, const HfConfig& config,
                        const AdapterExport& options = {});
-/// Writes adapter_config.json and adapter_model.safetensors into a folder, which it makes if it is
-/// missing. The tensors are exactly those that PEFT expects. `arrays`: concrete, f32, with the
-/// shapes of `lora`. Errors: the system's; an adapter without a targeted matrix.
+/// Writes adapter_config.json and adapter_model.safetensors into a folder, which it creates if it
+/// is missing. The tensors are exactly those that PEFT expects. `arrays`: concrete, f32, with the
+/// shapes of `lora`. Errors: system errors; an adapter without a targeted matrix.
 Result<void> save_adapter(const nn::Lora& arrays, const nn::LoraConfig& lora,
                           const HfConfig& config, const std::string& folder,
                           const AdapterExport& options = {});

@@ -118,7 +118,9 @@ const ExecutablePtr& Adapters::pass(const PassShape& shape) {
 }
 
 const ExecutablePtr& Adapters::step_program() {
-  if (!step_) step_ = compile_step(model_.decoder(), config_, model_.device()->threads(), has_moments_apart());
+  if (!step_)
+    step_ = compile_step(model_.decoder(), config_, model_.device()->threads(),
+                         has_moments_off_device());
   return step_;
 }
 
@@ -143,7 +145,7 @@ BytesByKind Adapters::peak_bytes(const PassShape& shape) {
     const int64_t moments = kind == static_cast<size_t>(options_.moments) ? 2 * array_bytes : 0;
     const int64_t beside = sums + moments;
     const int64_t beside_step = weights[kind] + (kind == device ? scale_bytes : 0) +
-                                (has_moments_apart() ? moments : 0);
+                                (has_moments_off_device() ? moments : 0);
     peak[kind] = std::max(plan(shape).kinds[kind].total_bytes + beside,
                           step_plan().kinds[kind].total_bytes + beside_step);
   }
@@ -230,7 +232,7 @@ Result<PassOutput> Adapters::run_passes(const AdapterBatch& batch, bool gradient
     take(output.rows, 1);
     for (int64_t row = begin; row < begin + here && gradients; ++row)
       if (!std::isfinite(output.rows[static_cast<size_t>(row)]))
-        slots_[static_cast<size_t>(batch.slot[static_cast<size_t>(row)])].is_spoiled = true;
+        slots_[static_cast<size_t>(batch.slot[static_cast<size_t>(row)])].has_nonfinite_loss = true;
     for (int64_t row = begin; row < begin + here && gradients; ++row) {
       const RowLoss loss = row_loss(row);
       if (loss.kind == nn::TokenLoss::kDpo && loss.rejected < 0) continue;
@@ -256,10 +258,10 @@ Result<AdapterStep> Adapters::step(int slot, const AdamWOptions& o) {
   if (own.examples == 0) return made;
   const auto drop = [&](std::string_view why) {
     own.examples = 0;
-    own.is_spoiled = false;
+    own.has_nonfinite_loss = false;
     return fail("slot {}: {}: the adapter is as it was, and its gradients are zero again", slot, why);
   };
-  if (own.is_spoiled) {
+  if (own.has_nonfinite_loss) {
     clear(kSums, slot);
     return drop("a row of it had a loss that is not finite");
   }
@@ -283,7 +285,7 @@ Result<AdapterStep> Adapters::step(int slot, const AdamWOptions& o) {
   std::vector<DeviceBufferPtr> arguments;
   for (const Group group : {kWeights, kSums, kMu, kNu})
     for (size_t i = 0; i < leaves_.size(); ++i)
-      arguments.push_back(group >= kMu && has_moments_apart()
+      arguments.push_back(group >= kMu && has_moments_off_device()
                               ? put(device, std::span<const float>(read_part(group, i, slot)))
                               : groups_[group][i]);
   arguments.push_back(put(device, std::span(&place, 1)));
@@ -292,7 +294,7 @@ Result<AdapterStep> Adapters::step(int slot, const AdamWOptions& o) {
   size_t next = 0;
   for (const Group group : {kWeights, kSums, kMu, kNu})
     for (size_t i = 0; i < leaves_.size(); ++i, ++next)
-      if (group >= kMu && has_moments_apart())
+      if (group >= kMu && has_moments_off_device())
         write_part(group, i, slot, read_floats(*results[next]));
       else
         groups_[group][i] = results[next];

@@ -77,7 +77,7 @@ struct Part {
 };
 
 StepResult run_step(const SlotsState& state, const Array& place, const Array& numbers,
-                    bool moments_apart) {
+                    bool has_single_slot_moments) {
   const auto number = [&](StepNumber i) { return numbers.slice(0, i, i + 1).reshape({}); };
   const std::vector<std::string> paths = tree_paths(state.weights);
   std::vector<Array> weights = tree_leaves(state.weights), sums = tree_leaves(state.sums),
@@ -103,8 +103,8 @@ StepResult run_step(const SlotsState& state, const Array& place, const Array& nu
     const Part part = part_of(i);
     const Array g = gradient(i);
     const Array p = part.of(weights[i]);
-    const Array old_m = moments_apart ? mu[i] : part.of(mu[i]);
-    const Array old_v = moments_apart ? nu[i] : part.of(nu[i]);
+    const Array old_m = has_single_slot_moments ? mu[i] : part.of(mu[i]);
+    const Array old_v = has_single_slot_moments ? nu[i] : part.of(nu[i]);
     const Array m = old_m * number(kBeta1) + g * number(kOneMinusBeta1);
     const Array v = old_v * number(kBeta2) + square(g) * number(kOneMinusBeta2);
     const Array direction =
@@ -112,8 +112,8 @@ StepResult run_step(const SlotsState& state, const Array& place, const Array& nu
     const Array next = p - number(kLearningRate) * (direction + number(kWeightDecay) * p);
     weights[i] = part.into(weights[i], where(logical_and(is_finite, isfinite(next)), next, p));
     const Array next_m = where(is_finite, m, old_m), next_v = where(is_finite, v, old_v);
-    mu[i] = moments_apart ? next_m : part.into(mu[i], next_m);
-    nu[i] = moments_apart ? next_v : part.into(nu[i], next_v);
+    mu[i] = has_single_slot_moments ? next_m : part.into(mu[i], next_m);
+    nu[i] = has_single_slot_moments ? next_v : part.into(nu[i], next_v);
     sums[i] = part.into(sums[i], zeros_like(g));
   }
   const auto tree = [&](const std::vector<Array>& leaves) {
@@ -158,18 +158,18 @@ ExecutablePtr compile_pass(const Model& model, const nn::LoraSlotsConfig& slots,
 }
 
 ExecutablePtr compile_step(const nn::DecoderConfig& config, const nn::LoraSlotsConfig& slots,
-                           int threads, bool moments_apart) {
+                           int threads, bool has_single_slot_moments) {
   const nn::LoraSlots factors = nn::lora_slots_abstract(config, slots);
   nn::LoraSlotsConfig one = slots;
-  if (moments_apart) one.adapters = 1;
+  if (has_single_slot_moments) one.adapters = 1;
   const nn::LoraSlots moments = nn::lora_slots_abstract(config, one);
   const SlotsState state{factors, factors, moments, moments};
   CompileOptions options;
   options.donated = donated_between(0, tree_leaves(state).size(), 2);
   options.dump_name = "adapters_step";
   const ir::Graph graph =
-      jit([moments_apart](const SlotsState& s, const Array& place, const Array& numbers) {
-        return run_step(s, place, numbers, moments_apart);
+      jit([has_single_slot_moments](const SlotsState& s, const Array& place, const Array& numbers) {
+        return run_step(s, place, numbers, has_single_slot_moments);
       })
           .lower(state, Array::abstract(Shape{}, DType::kI32),
                  Array::abstract({static_cast<int64_t>(kNumStepNumbers)}, DType::kF32))

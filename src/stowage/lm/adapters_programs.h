@@ -1,4 +1,4 @@
-// The compiled programs of lm::Adapters: a pass over a batch with its gradients, and a step of one slot.
+// The compiled programs of lm::Adapters: a pass over a batch, and an optimizer step of one slot.
 // Not the slots themselves; adapters.h has those.
 #pragma once
 
@@ -15,9 +15,9 @@ namespace stow::lm {
 /// The shapes that a program of a pass is compiled for.
 struct PassShape {
   int64_t rows = 1, length = 1;  ///< B and T.
-  bool has_intervals = false;    ///< Positions and visible keys are given.
-  bool has_pairs = false;        ///< Rows of DPO: the base's log-probabilities are computed first.
-  bool gradients = true;         ///< Else log-probabilities and losses alone.
+  bool has_intervals = false;    ///< True if the batch has positions, lo and hi.
+  bool has_pairs = false;        ///< True if there are rows of kDpo: the base model runs too.
+  bool gradients = true;         ///< False: only log-probabilities and losses.
   friend auto operator<=>(const PassShape&, const PassShape&) = default;
 };
 
@@ -31,20 +31,20 @@ struct PassBatch {
 STOW_TREE(PassBatch, tokens, targets, positions, lo, hi, slot_of_row, loss);
 PassBatch abstract_pass_batch(const PassShape& shape);
 
-/// The results of a pass. `sums` are the gradients' sums with this batch's added.
+/// The results of a pass.
 struct PassResult {
-  std::optional<nn::LoraSlots> sums;
+  std::optional<nn::LoraSlots> sums;  // gradient sums, with the batch's gradients added
   Array logprobs;  // f32 [B, T]
   nn::RowLosses losses;
 };
 STOW_TREE(PassResult, sums, logprobs, losses);
 
-/// The pass compiled. Arguments: the model's, slots, scales, where there are gradients their sums, which
-/// are donated, and a PassBatch.
+/// Compiles a pass. Its arguments: those of the model (Model::arguments()), LoraSlots, SlotScales,
+/// the gradient sums if shape.gradients (donated), and a PassBatch. Its results: a PassResult.
 ExecutablePtr compile_pass(const Model& model, const nn::LoraSlotsConfig& slots,
                            const PassShape& shape, int64_t chunk, const PolicyPtr& policy);
 
-/// Numbers of an AdamW step in the order of the program's f32 argument.
+/// Indices of the numbers of an AdamW step in the program's f32 argument.
 enum StepNumber : uint8_t {
   kMeanFactor,   ///< 1 / examples
   kLearningRate,
@@ -52,18 +52,19 @@ enum StepNumber : uint8_t {
   kCorrection1, kCorrection2,  ///< 1 / (1 - beta^t)
   kEpsilon, kWeightDecay, kNumStepNumbers
 };
-/// Slots with what is summed and remembered for them. All are donated to the step.
+/// The weights, gradient sums and moments of all slots. All are donated to the step.
 struct SlotsState {
   nn::LoraSlots weights, sums, mu, nu;
 };
 STOW_TREE(SlotsState, weights, sums, mu, nu);
-/// AdamW on the mean gradient of one slot compiled, whose sums become zero; no other slot's bytes are
-/// written. Where the norm is not finite nothing else changes; where a new weight is not, it stays.
-/// Arguments: SlotsState, the adapter's place i32 [], the numbers f32 [kNumStepNumbers]. Results:
-/// SlotsState, and the norm of the mean gradient f32 []. `moments_apart`: the moments of the state are
-/// those of the slot alone.
+/// Compiles an AdamW step of one slot: it uses the mean gradient, zeroes the slot's gradient sums
+/// and writes no bytes of other slots. If the norm is not finite, weights and moments do not
+/// change; a weight whose new value is not finite keeps the old value. Its arguments: SlotsState,
+/// the slot minus 1 as i32 [], the numbers f32 [kNumStepNumbers]. Its results: SlotsState, and the
+/// norm of the mean gradient f32 []. `has_single_slot_moments`: true: the state's moments are those
+/// of the one slot.
 /// Source:  Loshchilov and Hutter 2019 (arXiv 1711.05101), algorithm 2, with optax's eps.
 ExecutablePtr compile_step(const nn::DecoderConfig& config, const nn::LoraSlotsConfig& slots,
-                           int threads, bool moments_apart);
+                           int threads, bool has_single_slot_moments);
 
 }  // namespace stow::lm

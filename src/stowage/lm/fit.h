@@ -1,5 +1,5 @@
-// Fitting plans into memory, and small buffers: what score.cpp and generate.cpp share.
-// Not for users; plan_score and plan_generate are.
+// FirstFit: the search for a plan that fits a memory limit, shared by score.cpp and generate.cpp.
+// Not for users, who call plan_score() and plan_generate().
 #pragma once
 
 #include <algorithm>
@@ -14,12 +14,13 @@
 
 namespace stow::lm {
 
-/// The most device memory that a command may take: as asked for, or what the machine has.
+/// Returns the bytes of device memory that a command may use: `memory_bytes`, or the CPU device's
+/// capacity.
 inline int64_t memory_limit(std::optional<int64_t> memory_bytes) {
   return memory_bytes.value_or(Device::cpu()->capacity_bytes(MemoryKind::kDevice));
 }
 
-/// Memories to try for the weights, the fastest first.
+/// Returns the memory kinds to try for the weights, the fastest first.
 inline std::vector<MemoryKind> weight_places(std::optional<MemoryKind> asked) {
   if (asked) return {*asked};
   return {MemoryKind::kDevice, MemoryKind::kDisk};
@@ -31,9 +32,10 @@ class FirstFit {
  public:
   explicit FirstFit(int64_t limit) : limit_(limit) {}
 
-  /// make(capacities) planned without a bound, and where the weights are not on the device with
-  /// capacities that leave room for what lies beside a program's own memory: a cache, the host's part.
-  /// None where it does not fit; least() may be it then.
+  /// Plans with make(capacities) and returns the program if it fits, else none. The first plan has
+  /// no bound. If the weights are not on the device (`place`), further plans follow with device
+  /// capacities that leave room for memory outside of the program, such as a cache and pinned host
+  /// memory.
   template <typename Make>
   std::optional<Program> plan(MemoryKind place, const Make& make) {
     Device::Capacities capacities;
@@ -50,8 +52,8 @@ class FirstFit {
     return std::nullopt;
   }
 
-  /// Throws the CapacityError of a search in which nothing fitted. `what` begins the message:
-  /// "scoring rows of 8 tokens".
+  /// Throws CapacityError after a search in which no program fitted; it names the smallest
+  /// program's bytes. `what` begins the message: "scoring rows of 8 tokens".
   [[noreturn]] void refuse(const std::string& what) const {
     const int64_t bytes = counted(*least_);
     throw CapacityError(fmt::format("{} needs {} ({} bytes) at least, {} more than the memory of {}",
@@ -60,13 +62,15 @@ class FirstFit {
   }
 
  private:
-  // The host's memory is the device's, unless weights lie there on a device of its own.
+  // Bytes of the program that count toward the limit. Pinned host memory counts too, because it is
+  // the same RAM, unless it holds the weights (device_for() then makes a device with separate
+  // memories).
   static int64_t counted(const Program& program) {
     const BytesByKind peak = program.peak_bytes();
     return peak[0] + (program.weights().memory == MemoryKind::kPinnedHost ? 0 : peak[1]);
   }
-  // The capacity to plan for next, `over` being what the plan before takes too much. Nothing more is
-  // worth a try where that is a quarter of the limit.
+  // Returns the capacity to plan for next; none if `over`, the bytes by which the plan before
+  // exceeds the limit, is 0 or less, or if more tries are not worth it.
   std::optional<int64_t> next_capacity(int tries, int64_t over) const {
     if (over <= 0 || (tries > 0 && over > limit_ / 4)) return std::nullopt;
     const int64_t capacities[] = {limit_, limit_ - over, limit_ / 16 * 15, limit_ / 8 * 7};
@@ -75,10 +79,10 @@ class FirstFit {
   }
 
   int64_t limit_;
-  std::optional<Program> least_;
+  std::optional<Program> least_;  // the smallest program that did not fit
 };
 
-/// The floats of a buffer.
+/// Returns the contents of a buffer of f32.
 inline std::vector<float> read_floats(const DeviceBuffer& buffer) {
   std::vector<float> values(static_cast<size_t>(buffer.bytes()) / sizeof(float));
   if (!values.empty()) buffer.read(0, std::as_writable_bytes(std::span(values)));

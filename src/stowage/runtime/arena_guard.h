@@ -1,6 +1,5 @@
-// ArenaGuard: what a checking build does to arena bytes that no running instruction may touch.
-// Nothing in a release build, and no part of what is predicted or measured. For sources of the runtime
-// alone: tests put a checked runtime beside what is compiled without checks.
+// Checks of arena bytes that the running instruction must not touch, in checking builds only.
+// Not for files outside of the runtime, which tests compile without checks.
 #pragma once
 
 #include <cstddef>
@@ -23,29 +22,31 @@
 
 namespace stow {
 
-/// Under the address sanitizer, everything in the arenas but the operands and results of the running
-/// instruction is poisoned.
+/// True in builds with the address sanitizer: all bytes of the arenas are poisoned, except the
+/// operands and results of the running instruction.
 inline constexpr bool kPoisonsArena = STOW_POISONS != 0;
-/// In builds with assertions, sanitizers or not, bytes are filled with a NaN of every float type when
-/// their life ends.
+/// True in builds with assertions, with or without sanitizers: bytes are filled with a NaN of every
+/// float type when their lifetime ends.
 #ifdef NDEBUG
 inline constexpr bool kFillsDeadBytes = false;
 #else
 inline constexpr bool kFillsDeadBytes = true;
 #endif
 
+/// Makes the address sanitizer report any access to these bytes; does nothing without it.
 inline void poison([[maybe_unused]] const std::byte* data, [[maybe_unused]] int64_t bytes) {
 #if STOW_POISONS
   __asan_poison_memory_region(data, static_cast<size_t>(bytes));
 #endif
 }
+/// Undoes poison().
 inline void unpoison([[maybe_unused]] const std::byte* data, [[maybe_unused]] int64_t bytes) {
 #if STOW_POISONS
   __asan_unpoison_memory_region(data, static_cast<size_t>(bytes));
 #endif
 }
 
-/// 0x7ff4 in every two bytes, which stay poisoned where dead bytes are.
+/// Fills dead bytes with the 16-bit pattern 0x7ff4, and poisons them again.
 inline void fill_dead(std::byte* data, int64_t bytes) {
   constexpr unsigned char kPattern[2] = {0xf4, 0x7f};
   unpoison(data, bytes);

@@ -1,5 +1,5 @@
-// The effect of a DebugPrint when a program comes to it: a line on standard output.
-// Not the format; that is core/print_format.h.
+// print_views: the effect of a DebugPrint op at run time, a line on standard output.
+// Not the parsing of the format; that is core/print_format.h.
 #pragma once
 
 #include <span>
@@ -9,8 +9,8 @@
 
 namespace stow {
 
-/// Prints arrays by a format in one write, so that lines of several threads do not mix. Output that
-/// does not arrive is the stream's error (std::ferror), not one of the program.
+/// Prints arrays by a format in one write: lines of several threads do not mix. A failed write sets
+/// the error flag of stdout (std::ferror) and does not fail the program.
 void print_views(std::string_view format, std::span<const TensorView> arrays);
 
 }  // namespace stow

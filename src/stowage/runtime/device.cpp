@@ -198,7 +198,7 @@ int Device::threads() const {
 
 Device::~Device() = default;
 
-std::string name_beside(const Device& device, const Device& other) {
+std::string distinguishing_name(const Device& device, const Device& other) {
   if (device.name() != other.name()) return device.name();
   return fmt::format("{}:{}", device.name(), device.number());
 }

@@ -1,5 +1,5 @@
-// The address at which the host reads and writes a buffer in place, if it can.
-// Not a copy; DeviceBuffer::read() and write() copy, wherever the bytes lie.
+// host_address: the address at which the host reads and writes a buffer in place, if it can.
+// Not a copy; DeviceBuffer::read() and write() copy from and to any memory kind.
 #pragma once
 
 #include <cstddef>
@@ -8,8 +8,9 @@ namespace stow {
 
 class DeviceBuffer;
 
-/// The address of the buffer's first byte, if the host may read and write it there. Null for a buffer on
-/// disk, for device memory of a target that hides it (Target::has_host_memory()), and for no bytes.
+/// Returns the address of the buffer's first byte, if the host may read and write it there. Null
+/// for a buffer on disk, for device memory that the host cannot address
+/// (Target::has_host_memory()), and for an empty buffer.
 std::byte* host_address(const DeviceBuffer& buffer);
 
 }  // namespace stow

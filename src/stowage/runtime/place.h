@@ -10,14 +10,14 @@ namespace stow::runtime {
 class Disk;
 
 struct Place {
-  std::byte* memory = nullptr;  ///< Null if `disk` is not.
-  Disk* disk = nullptr;
-  int64_t offset = 0;  ///< On the disk.
+  std::byte* memory = nullptr;  ///< Address; null if `disk` is set.
+  Disk* disk = nullptr;         ///< Null for a place in memory.
+  int64_t offset = 0;           ///< Offset on the disk.
 
-  /// The place so many bytes further on.
+  /// Returns the place `bytes` after this one.
   Place plus(int64_t bytes) const {
     if (disk) return {nullptr, disk, offset + bytes};
-    return {memory ? memory + bytes : nullptr, nullptr, 0};  // null where there are no elements
+    return {memory ? memory + bytes : nullptr, nullptr, 0};  // null for an empty buffer
   }
 };
 

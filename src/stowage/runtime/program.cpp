@@ -90,8 +90,8 @@ Place Program::locate(const Operand& operand, const Frame& frame) const {
   return frame.bases[operand.buffer].plus(offset);
 }
 
-void Program::show(const Operand& operand, const Place& at, const Frame& frame,
-                   bool visible) const {
+void Program::set_accessible(const Operand& operand, const Place& at, const Frame& frame,
+                             bool accessible) const {
   if (!kPoisonsArena || !operand.in_arena || at.disk) return;
   if (operand.places && operand.places->first_slot.valid()) {
     const size_t first = operand.places->first_slot.index();
@@ -102,7 +102,7 @@ void Program::show(const Operand& operand, const Place& at, const Frame& frame,
   }
   const int64_t bytes = operand.high_bytes - operand.low_bytes;
   std::byte* const low = at.memory + operand.low_bytes;
-  visible ? unpoison(low, bytes) : poison(low, bytes);
+  accessible ? unpoison(low, bytes) : poison(low, bytes);
 }
 
 // The first eight bytes at most, for the runner's own decisions.
@@ -110,7 +110,7 @@ const std::byte* Program::read_on_host(const Operand& operand, Frame& frame,
                                        std::byte* copy) const {
   finish_kernels(frame);
   const Place at = locate(operand, frame);
-  show(operand, at, frame, true);
+  set_accessible(operand, at, frame, true);
   // A loop reads one byte in every iteration: no call for it.
   if (!reads_directly_)
     target_->copy({at.memory, DType::kU8, {operand.high_bytes}, {1}},
@@ -119,7 +119,7 @@ const std::byte* Program::read_on_host(const Operand& operand, Frame& frame,
     *copy = *at.memory;
   else
     std::memcpy(copy, at.memory, static_cast<size_t>(operand.high_bytes));
-  show(operand, at, frame, false);
+  set_accessible(operand, at, frame, false);
   return copy;
 }
 
@@ -140,19 +140,19 @@ inline void Program::run_kernel(const Step& step, Frame& frame, bool is_first, i
                                           : static_cast<uint64_t>(iteration) % n];
     }
   }
-  const auto show_all = [&](bool visible) {
+  const auto set_all_accessible = [&](bool accessible) {
     for (size_t k = 0; k < step.operands.size(); ++k)
-      show(step.operands[k], {at[k]}, frame, visible);
+      set_accessible(step.operands[k], {at[k]}, frame, accessible);
   };
-  if (kPoisonsArena) show_all(true);
+  if (kPoisonsArena) set_all_accessible(true);
   const double begin_s = frame.observer ? steady_seconds() : 0;
   std::byte** const outputs = at + step.n_inputs;
   std::byte* const scratch = step.has_scratch ? outputs[step.n_outputs] : nullptr;
   if (step.runs_here)
     step.kernel->run({at, step.n_inputs}, {outputs, step.n_outputs}, scratch);
   else
-    run_apart(step, frame, at);
-  if (kPoisonsArena) show_all(false);
+    run_on_stream(step, frame, at);
+  if (kPoisonsArena) set_all_accessible(false);
   if (frame.observer || kFillsDeadBytes)
     end_instant(step, frame, begin_s);
   else
@@ -161,7 +161,7 @@ inline void Program::run_kernel(const Step& step, Frame& frame, bool is_first, i
 
 // A collective, or a kernel that goes to the compute stream. The addresses of the frame are others
 // by the time that it runs.
-void Program::run_apart(const Step& step, Frame& frame, std::byte** at) const {
+void Program::run_on_stream(const Step& step, Frame& frame, std::byte** at) const {
   const size_t first_output = step.n_inputs, first_scratch = first_output + step.n_outputs;
   if (step.collective) {
     run_collective(step, frame, at);
@@ -219,12 +219,12 @@ inline void Program::finish_kernels(Frame& frame) const {
 void Program::run_move(const Step& step, Frame& frame) const {
   const Place from = locate(step.operands[0], frame), to = locate(step.operands[1], frame);
   const Place scratch = step.has_scratch ? locate(step.operands[2], frame) : Place();
-  const auto show_all = [&](bool visible) {
-    show(step.operands[0], from, frame, visible);
-    show(step.operands[1], to, frame, visible);
-    if (step.has_scratch) show(step.operands[2], scratch, frame, visible);
+  const auto set_all_accessible = [&](bool accessible) {
+    set_accessible(step.operands[0], from, frame, accessible);
+    set_accessible(step.operands[1], to, frame, accessible);
+    if (step.has_scratch) set_accessible(step.operands[2], scratch, frame, accessible);
   };
-  if (kPoisonsArena) show_all(true);
+  if (kPoisonsArena) set_all_accessible(true);
   const double begin_s = frame.observer ? steady_seconds() : 0;
   const std::span<std::byte> bounce(scratch.memory, static_cast<size_t>(step.scratch_bytes));
   if (step.phase == MovePhase::kStart)
@@ -235,7 +235,7 @@ void Program::run_move(const Step& step, Frame& frame) const {
     finish_kernels(frame);
     move(from, to, *step.move, bounce, *target_, target_->threads());
   }
-  if (kPoisonsArena) show_all(false);
+  if (kPoisonsArena) set_all_accessible(false);
   end_instant(step, frame, begin_s);
 }
 
@@ -276,13 +276,13 @@ void Program::set_to_begin(const Step& step, Frame& frame) const {
   if (step.loop.valid()) frame.iterations[step.loop.index()] = 0;
   std::byte** const at = frame.addresses.data() + step.first_address;
   for (size_t k = 0; k < step.operands.size(); ++k) at[k] = locate(step.operands[k], frame).memory;
-  for (const TurningOperand& turning : step.turning) {
-    int64_t& iteration = frame.iterations[turning.loop.index()];
+  for (const RotatingOperand& rotating : step.rotating) {
+    int64_t& iteration = frame.iterations[rotating.loop.index()];
     const int64_t before = iteration;  // the loop may be one around
-    for (size_t i = 1; i < turning.period; ++i) {
+    for (size_t i = 1; i < rotating.period; ++i) {
       iteration = static_cast<int64_t>(i);
-      frame.addresses[turning.first_other + i - 1] =
-          locate(step.operands[turning.operand], frame).memory;
+      frame.addresses[rotating.first_other + i - 1] =
+          locate(step.operands[rotating.operand], frame).memory;
     }
     iteration = before;
   }
@@ -291,11 +291,11 @@ void Program::set_to_begin(const Step& step, Frame& frame) const {
 }
 
 // Observers and checking builds look at every kernel.
-bool Program::run_whole(const Step& step, Frame& frame) const {
-  if (!step.whole || frame.observer || kPoisonsArena || (kFillsDeadBytes && !deaths_.empty()))
+bool Program::run_target_loop(const Step& step, Frame& frame) const {
+  if (!step.target_loop || frame.observer || kPoisonsArena || (kFillsDeadBytes && !deaths_.empty()))
     return false;
   set_to_begin(step, frame);
-  step.whole->run(frame.addresses.data());
+  step.target_loop->run(frame.addresses.data());
   return true;
 }
 
@@ -312,14 +312,14 @@ void Program::run_steps(const std::vector<Step>& steps, Frame& frame, bool is_fi
                      is_first || (step.guard.begin > 0 && iteration == step.guard.begin), iteration);
         break;
       case StepKind::kLoop:
-        if (run_whole(step, frame)) break;
+        if (run_target_loop(step, frame)) break;
         for (int64_t i = 0; i < step.trip_count; ++i) {
           frame.iterations[step.loop.index()] = i;
           run_steps(step.parts[0], frame, i == 0, i);
         }
         break;
       case StepKind::kOpenLoop:
-        if (run_whole(step, frame)) break;
+        if (run_target_loop(step, frame)) break;
         for (int64_t i = 0;; ++i) {
           frame.iterations[step.loop.index()] = i;
           run_steps(step.parts[1], frame, i == 0, i);

@@ -91,11 +91,11 @@ Program::Step Program::bind_kernel(const Kernel& kernel, LoopId innermost) {
     if (operand.has_term_of(innermost) || operand.places)
       step.moving.push_back(moving_operand(step, k, innermost));
   }
-  find_turning(step);
+  find_rotating(step);
   return step;
 }
 
-void Program::find_turning(Step& step) {
+void Program::find_rotating(Step& step) {
   for (size_t k = 0; k < step.operands.size(); ++k) {
     const Operand& operand = step.operands[k];
     if (!operand.places || !operand.places->loop_dims.empty() || operand.terms.empty()) continue;
@@ -106,7 +106,7 @@ void Program::find_turning(Step& step) {
       period = turns ? std::lcm(period, std::min(term.modulo, kMostTurns + 1)) : kMostTurns + 1;
     }
     if (period > kMostTurns) continue;
-    step.turning.push_back({k, loop, static_cast<size_t>(period), n_addresses_});
+    step.rotating.push_back({k, loop, static_cast<size_t>(period), n_addresses_});
     n_addresses_ += static_cast<size_t>(period) - 1;
   }
 }
@@ -114,16 +114,16 @@ void Program::find_turning(Step& step) {
 bool Program::find_moving(const std::vector<Step>& steps, LoopId loop,
                           LoopSteps& to) const {
   for (const Step& step : steps) {
-    for (const TurningOperand& turning : step.turning)
-      if (turning.loop == loop)
-        to.turning.push_back(
-            {step.first_address + turning.operand, turning.first_other, turning.period});
+    for (const RotatingOperand& rotating : step.rotating)
+      if (rotating.loop == loop)
+        to.rotating.push_back(
+            {step.first_address + rotating.operand, rotating.first_other, rotating.period});
     for (size_t k = 0; k < step.operands.size(); ++k) {
       const Operand& operand = step.operands[k];
       if (operand.places) {
         const bool stays = operand.places->loop_dims.empty() && operand.terms.empty();
-        const bool turns = std::any_of(step.turning.begin(), step.turning.end(),
-                                       [&](const TurningOperand& t) { return t.operand == k; });
+        const bool turns = std::any_of(step.rotating.begin(), step.rotating.end(),
+                                       [&](const RotatingOperand& t) { return t.operand == k; });
         if (!stays && !turns) return false;
         continue;
       }
@@ -178,22 +178,22 @@ bool Program::describe_loop(const Step& loop, LoopSteps& to) const {
   if (loop.kind == StepKind::kLoop) return true;
   to.predicate = loop.first_address;
   return describe(loop.parts[1], to.condition) && find_moving(loop.parts[1], loop.loop, to) &&
-         to.moving.empty() && to.turning.empty() && !loop.operands[0].places &&
+         to.moving.empty() && to.rotating.empty() && !loop.operands[0].places &&
          !loop.operands[0].has_term_of(loop.loop);
 }
 
 // The host of a target with memory of its own does not read indices and predicates where they lie.
-std::unique_ptr<BoundLoop> Program::bind_whole(const Step& loop) const {
+std::unique_ptr<BoundLoop> Program::bind_target_loop(const Step& loop) const {
   LoopSteps steps;
   if (!reads_directly_ || loop.trip_count == 0 || !describe_loop(loop, steps)) return nullptr;
   return target_->bind_loop(steps);
 }
 
 // Loops within one that the target runs are never run by themselves.
-void Program::drop_whole(std::vector<Step>& steps) {
+void Program::drop_target_loops(std::vector<Step>& steps) {
   for (Step& step : steps) {
-    step.whole.reset();
-    for (std::vector<Step>& part : step.parts) drop_whole(part);
+    step.target_loop.reset();
+    for (std::vector<Step>& part : step.parts) drop_target_loops(part);
   }
 }
 
@@ -214,9 +214,9 @@ std::vector<Program::Step> Program::bind(const std::vector<Instruction>& body, L
         step.operands.push_back(bind_operand(loop->predicate));
         step.first_address = n_addresses_++;
       }
-      step.whole = bind_whole(step);
-      if (step.whole)
-        for (std::vector<Step>& part : step.parts) drop_whole(part);
+      step.target_loop = bind_target_loop(step);
+      if (step.target_loop)
+        for (std::vector<Step>& part : step.parts) drop_target_loops(part);
     } else {
       const Branch& branch = *instruction.branch();
       step.kind = StepKind::kBranch;

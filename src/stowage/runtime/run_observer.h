@@ -1,5 +1,5 @@
-// RunObserver: told of every instruction that a program has run, with its times.
-// Not a profiler; what is made of it is the observer's affair.
+// RunObserver: receives every kernel, move and collective that a program has run, with its times.
+// Not a profiler; observers aggregate or store the events.
 #pragma once
 
 #include <chrono>
@@ -10,18 +10,18 @@
 
 namespace stow {
 
-/// One run of a kernel or a move, real or simulated. A wait for a move (phase kDone) is one on
-/// kCompute. Of real runs the times are those of std::chrono::steady_clock, of simulated ones they
-/// count from the step's beginning.
+/// One run of a kernel, move or collective, real or simulated. A wait for a move (phase kDone) is
+/// an event on kCompute.
 struct RunEvent {
   const Kernel* kernel = nullptr;  ///< A kernel of the program's schedule.
   StreamKind stream = StreamKind::kCompute;
-  int64_t instant = 0;  ///< Counts what the program comes by in a run; where every run is alike, the
-                        ///< plan's timeline has the same numbers.
-  double begin_s = 0, end_s = 0;
+  /// Number of the instant in this run. It is the instant's number on the plan's timeline if that
+  /// is the timeline of every run.
+  int64_t instant = 0;
+  double begin_s = 0, end_s = 0;  ///< Real: by steady_clock. Simulated: since the step's beginning.
 };
 
-/// The clock of real runs, in seconds.
+/// Returns the time of std::chrono::steady_clock, in seconds.
 inline double steady_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
@@ -29,8 +29,8 @@ inline double steady_seconds() {
 class RunObserver {
  public:
   virtual ~RunObserver() = default;
-  /// Called when it has ended, by the thread that ran it: streams beside compute have threads of
-  /// their own, so calls may come at the same time and out of order.
+  /// Called when a kernel, move or collective has ended, by the thread that ran it. Each stream has
+  /// its own thread: calls may be concurrent and out of order.
   virtual void ran(const RunEvent& event) = 0;
 };
 

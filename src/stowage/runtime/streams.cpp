@@ -19,7 +19,7 @@ uint64_t Stream::start(std::function<void()> work) {
   const uint64_t number = ++n_given_;
   if (timing_ == StreamTiming::kAtStart) {
     run_one(lock);
-  } else if (timing_ == StreamTiming::kBeside) {
+  } else if (timing_ == StreamTiming::kConcurrent) {
     if (!thread_.joinable()) thread_ = std::thread([this] { serve(); });
     given_.notify_one();
   }
@@ -28,7 +28,7 @@ uint64_t Stream::start(std::function<void()> work) {
 
 void Stream::wait(uint64_t number) {
   std::unique_lock lock(mutex_);
-  if (timing_ != StreamTiming::kBeside)
+  if (timing_ != StreamTiming::kConcurrent)
     while (n_done_ < number) run_one(lock);
   done_.wait(lock, [&] { return n_done_ >= number; });
   if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
@@ -36,7 +36,7 @@ void Stream::wait(uint64_t number) {
 
 void Stream::drain() {
   std::unique_lock lock(mutex_);
-  if (timing_ != StreamTiming::kBeside)
+  if (timing_ != StreamTiming::kConcurrent)
     while (n_done_ < n_given_) run_one(lock);
   done_.wait(lock, [&] { return n_done_ == n_given_; });
   error_ = nullptr;

@@ -1,5 +1,5 @@
-// Streams: queues of moves and collectives, one thread each, beside the thread that computes.
-// Not a pool for kernels, and no order between streams but what is awaited.
+// Streams: queues of moves, collectives and submitted kernels, each with a thread of its own.
+// Not a thread pool; work on different streams is ordered only by waits.
 #pragma once
 
 #include <array>
@@ -16,17 +16,16 @@
 
 namespace stow {
 
-/// When a stream does what it is given. The others than kBeside are for tests: what is right does
-/// not depend on it.
+/// When a stream runs its work. All but kConcurrent are for tests; results do not depend on it.
 enum class StreamTiming : uint8_t {
-  kBeside,   ///< On its thread, as soon as it can.
-  kAtStart,  ///< At once, before start() returns.
-  kAtWait    ///< As late as can be: when it, or a later one, is awaited.
+  kConcurrent,  ///< On the stream's thread, as soon as possible.
+  kAtStart,     ///< On the calling thread, before start() returns.
+  kAtWait       ///< On the thread that waits for it or for later work.
 };
 
 namespace runtime {
 
-/// One thing after another, in the order given.
+/// A queue that runs its work in order, one item at a time.
 class Stream {
  public:
   Stream() = default;
@@ -34,20 +33,21 @@ class Stream {
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
 
-  /// Gives it work; returns its number.
+  /// Enqueues work and returns its number, counted from 1.
   uint64_t start(std::function<void()> work);
-  /// Until that work and all before it are done. Throws what it threw, once.
+  /// Waits until this work and all before it are done. Rethrows, once, what any work has thrown;
+  /// after an exception the stream skips its work until the exception is rethrown or drained.
   void wait(uint64_t number);
-  /// Until it is idle; what was thrown is dropped.
+  /// Waits until the stream is idle, and drops what was thrown.
   void drain();
-  /// Only while idle.
+  /// Sets the timing; the stream must be idle.
   void set_timing(StreamTiming timing) { timing_ = timing; }
 
  private:
   void serve();
   void run_one(std::unique_lock<std::mutex>& lock);
 
-  StreamTiming timing_ = StreamTiming::kBeside;
+  StreamTiming timing_ = StreamTiming::kConcurrent;
   std::mutex mutex_;
   std::condition_variable given_, done_;
   std::deque<std::function<void()>> queue_;
@@ -60,13 +60,13 @@ class Stream {
 /// The streams of one device.
 class Streams {
  public:
-  Streams() { set_timing(StreamTiming::kBeside); }
+  Streams() { set_timing(StreamTiming::kConcurrent); }
   Stream& stream(StreamKind kind) { return streams_[static_cast<size_t>(kind)]; }
-  void drain() {  ///< All of them.
+  void drain() {  ///< Drains all streams.
     for (Stream& stream : streams_) stream.drain();
   }
-  /// Sets the timing of all streams. If an arena is poisoned around the running instruction, the
-  /// timing stays kAtStart.
+  /// Sets the timing of all streams. In builds that poison arenas (kPoisonsArena) it stays
+  /// kAtStart.
   void set_timing(StreamTiming timing);
 
  private:
@@ -75,7 +75,7 @@ class Streams {
 
 }  // namespace runtime
 
-/// Leaves no move under way at the end of a scope.
+/// Drains the streams at the end of a scope.
 class Drain {
  public:
   explicit Drain(runtime::Streams& streams) : streams_(streams) {}

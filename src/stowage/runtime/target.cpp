@@ -7,7 +7,7 @@
 namespace stow {
 
 StreamTiming Target::stream_timing() const {
-  return StreamTiming::kBeside;
+  return StreamTiming::kConcurrent;
 }
 
 KernelTarget kernel_target(const Target& target) {

@@ -20,7 +20,7 @@ namespace stow {
 
 enum class StreamTiming : uint8_t;  // runtime/streams.h
 struct DeviceDescription;           // runtime/null/device_description.h
-using DeviceDescriptionPtr = std::shared_ptr<const DeviceDescription>;  ///< Null: not known.
+using DeviceDescriptionPtr = std::shared_ptr<const DeviceDescription>;  ///< Null: unknown device.
 
 /// A kernel of a schedule, ready to run on a target. At most one thread at a time runs it.
 class BoundKernel {
@@ -42,9 +42,10 @@ struct MovingAddress {
   std::vector<int64_t> deltas;
 };
 
-/// An address that is one of a few from iteration to iteration of a loop. In iteration i it is that at index
-/// `address` if i mod `period` is 0, else that at index `first_other` + i mod `period` - 1.
-struct TurningAddress {
+/// An address that takes `period` values in turn. In iteration i of the loop it is the address at
+/// index `address` if i mod `period` is 0, else the one at index `first_other` + i mod `period` -
+/// 1. The indices are those of the addresses of BoundLoop::run().
+struct RotatingAddress {
   size_t address = 0, first_other = 0, period = 1;
 };
 
@@ -52,43 +53,43 @@ struct LoopSteps;
 
 /// A step of a loop's body: a kernel, a loop, or a branch whose alternatives are steps.
 struct LoopStep {
-  /// The kernel, bound by the target; null for another step. It outlives the bound loop.
+  /// The kernel, bound by the target; null for a loop or branch. It outlives the bound loop.
   const BoundKernel* kernel = nullptr;
-  std::shared_ptr<const LoopSteps> loop;  ///< Null for another step.
-  /// Index of the first of the kernel's addresses: inputs, outputs, then the scratch if `has_scratch`. For
-  /// a branch, the address of the index, a bool or an i32 that is clamped to the alternatives.
+  std::shared_ptr<const LoopSteps> loop;  ///< Null for a kernel or branch.
+  /// Index of the kernel's first address; its addresses are inputs, outputs, then the scratch if
+  /// `has_scratch`. For a branch, the index of the address of the branch index.
   size_t first_address = 0;
   size_t n_inputs = 0, n_outputs = 0;
   bool has_scratch = false;
-  bool is_bool_index = false;
-  std::vector<std::vector<LoopStep>> alternatives;
+  bool is_bool_index = false;  ///< True: the branch index is a bool; false: an i32, clamped.
+  std::vector<std::vector<LoopStep>> alternatives;  ///< The steps of each alternative of a branch.
 };
 
 /// A loop of kernels, branches and loops.
 struct LoopSteps {
   int64_t trip_count = 0;  ///< At least 1; Loop::kOpen: until the predicate is false.
   std::vector<LoopStep> body;
-  std::vector<LoopStep> condition;  ///< Empty but for an open loop; the predicate is read after it.
+  std::vector<LoopStep> condition;  ///< Open loops only: runs before the predicate is read.
   size_t predicate = 0;             ///< Index of the predicate's address; the predicate is a bool.
-  /// Addresses that change with this loop's iteration, those of loops in its body among them. None of an open
-  /// loop.
+  /// Addresses that change with this loop's iteration, including those of nested loops. Empty for
+  /// an open loop, as is `rotating`.
   std::vector<MovingAddress> moving;
-  std::vector<TurningAddress> turning;  ///< Likewise.
+  std::vector<RotatingAddress> rotating;  ///< Addresses that this loop's iterations use in turn.
 };
 
-/// A loop whose iterations a target runs by itself. One thread at a time runs it, and none of its kernels
-/// meanwhile.
+/// A loop whose iterations a target runs by itself. At most one thread at a time runs the loop or
+/// any of its kernels.
 class BoundLoop {
  public:
   virtual ~BoundLoop() = default;
-  /// Runs all iterations; the work is done when it returns. `addresses` are those of iteration 0 of all loops,
-  /// and may be changed.
+  /// Runs all iterations; the work is done on return. `addresses`: the addresses in iteration 0 of
+  /// all loops. The call may overwrite them.
   virtual void run(std::byte** addresses) = 0;
 };
 
 namespace runtime {
 
-/// Immutable; shared by devices and programs.
+/// The backend interface. Immutable; devices and programs share a target.
 class Target {
  public:
   explicit Target(int threads, DeviceDescriptionPtr description = nullptr)
@@ -99,8 +100,9 @@ class Target {
   virtual std::string_view name() const = 0;
   /// Threads that a kernel is split among; at least 1.
   int threads() const { return threads_; }
-  /// The device that plans are made for: a plan is the one whose simulated step on it is the shortest. Null:
-  /// not known; plans then go by several devices (session/step_times.h). It changes no result of a program.
+  /// The device that plans are made for: the planner picks the plan with the shortest simulated
+  /// step on it. Null: unknown; plans then go by several devices (session/step_times.h). Results of
+  /// a program do not depend on it.
   const DeviceDescriptionPtr& description() const { return description_; }
   /// A cache key, "cpu/2": targets with equal keys run each other's programs.
   std::string key() const { return fmt::format("{}/{}", name(), threads_); }
@@ -113,15 +115,15 @@ class Target {
   /// True if a program submits kernels to the device's compute stream without waiting; it waits
   /// when the host or a move needs their results. False: kernels run on the calling thread.
   virtual bool submits_kernels() const { return false; }
-  /// When the streams of its devices run what is submitted to them; kBeside except in tests.
+  /// The time at which streams of its devices run their work; kConcurrent except in tests.
   virtual StreamTiming stream_timing() const;
 
   /// Scratch in bytes that a kernel needs. It depends only on the kernel's views and threads().
   virtual int64_t scratch_bytes(const ir::Kernel& kernel) const = 0;
   /// Makes a kernel ready to run.
   virtual std::unique_ptr<BoundKernel> bind(const ir::Kernel& kernel) const = 0;
-  /// Makes a loop ready to run. Its results have the bits that its kernels give when they run one after
-  /// another. Returns null if the program is to run the kernels.
+  /// Makes a loop ready to run. Its results are bit-identical to those of its kernels run one by
+  /// one. Returns null if the program must run the kernels.
   virtual std::unique_ptr<BoundLoop> bind_loop(const LoopSteps&) const { return nullptr; }
   /// Copies a strided array within or between device memory and host memory. The two do not
   /// overlap, unless they are the same. `threads`: 1 on a stream, else threads().
@@ -145,14 +147,14 @@ using TargetPtr = std::shared_ptr<const Target>;  ///< Immutable.
 
 }  // namespace runtime
 
-/// The part of a target that passes/lower.h takes. It refers to `target`, which must outlive it.
+/// Returns the functions of `target` that passes/lower.h needs. `target` must outlive them.
 ir::KernelTarget kernel_target(const Target& target);
 
-/// The CPU with this many threads (0: one for each core). The first call reads STOW_ISA from the
-/// environment. Plans are made for the device `description`. Errors: TraceError if STOW_ISA names no known
-/// instruction set.
+/// Returns a CPU target with this many threads (0: one for each core). The first call reads
+/// STOW_ISA from the environment. `description`: see Target::description(). Errors: TraceError if
+/// STOW_ISA names no known instruction set.
 TargetPtr cpu_target(int threads, DeviceDescriptionPtr description = nullptr);
-/// The instruction set that the CPU's kernels use, and what limits them to it: "AVX2
+/// Returns the instruction set that the CPU's kernels use, and its limit if there is one: "AVX2
 /// (STOW_ISA=avx2)".
 std::string cpu_instruction_set();
 /// Limits the CPU's kernels to the instruction set of STOW_ISA. Errors: an unknown name.

@@ -1,5 +1,5 @@
-// Between buffers of a device and tensors of files, whatever memory the buffers lie in.
-// Not a format; that is io/.
+// Copies between device buffers of any memory kind and tensors of files.
+// Not a file format; those are in io/.
 #pragma once
 
 #include <functional>
@@ -13,11 +13,12 @@
 
 namespace stow {
 
-/// The buffer as a tensor to be written, without a copy: what lies on disk is read piece by piece
-/// when it is (DiskError). The buffer must live until then.
+/// Returns the buffer as a tensor for a file, without a copy. Writing the file reads a buffer that
+/// the host cannot address piece by piece and may throw DiskError. The buffer must live until then.
 TensorBytes tensor_of(std::string name, const ArrayType& type, const DeviceBuffer& buffer);
 
-/// Fills a buffer with what `read(offset, out)` gives, piece by piece where it lies on disk.
+/// Fills a buffer from `read(offset, out)`, which fills `out` with the bytes from `offset` on.
+/// Calls it once for a buffer that the host can address, else once for each piece.
 /// Errors: those of `read`; DiskError.
 Result<void> fill(DeviceBuffer& buffer,
                   const std::function<Result<void>(int64_t, std::span<std::byte>)>& read);

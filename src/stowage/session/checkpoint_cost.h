@@ -1,5 +1,5 @@
-// Says where recomputation raises a peak: what a checkpoint around much of a program costs.
-// Not a choice of residuals; passes/residuals.h makes what the policies ask for.
+// checkpoint_cost: a note that recomputation raises the peak of a program.
+// Not a choice of residuals; passes/residuals.h realizes the policies.
 #pragma once
 
 #include <functional>
@@ -12,11 +12,11 @@
 
 namespace stow {
 
-/// A sentence that names the checkpoints and the bytes, where recomputed values are much of the peak of
-/// the device and keeping every value would have needed less; none else. `residuals` is the graph with
-/// its policies realised. `kept` makes the same program with every value kept, as a graph that can be
-/// lowered; it is called where the answer may depend on it alone. Programs that move arrays between
-/// memories, and recomputation within the iterations of scans, are not judged.
+/// Returns a note that names the checkpoints and the bytes if recomputed values are a large part of
+/// the device's peak and keeping every value would need less; else none. `residuals`: the graph
+/// with its policies realized. `kept`: returns the same program with every value kept, as a graph
+/// that can be lowered; called only if the result may depend on it. Programs that move arrays
+/// between memories, and recomputation within the iterations of scans, get no note.
 std::optional<std::string> checkpoint_cost(const Graph& residuals, const Planned& planned,
                                            const LowerOptions& lowering,
                                            const std::function<Graph()>& kept);

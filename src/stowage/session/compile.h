@@ -22,92 +22,92 @@ namespace comm {
 struct MeshPosition;  // runtime/comm/mesh_position.h
 }
 
-/// How large the tiles of a streamed update are.
+/// Default of CompileOptions::tile_bytes.
 inline constexpr int64_t kTileBytes = 1 << 20;
 
-/// How a program's arrays lie on a mesh: see passes/partition.h.
+/// The sharding of a program's arrays over a mesh: see passes/partition.h.
 struct MeshOptions {
   MeshShape mesh;
-  std::vector<AxisSharding> in;                   ///< By input of the graph.
-  std::vector<std::optional<AxisSharding>> out;   ///< By output; none: as propagation leaves it.
-  PartitionOptions partition;                     ///< Strictness, and what is noted.
+  std::vector<AxisSharding> in;                  ///< By input of the graph.
+  std::vector<std::optional<AxisSharding>> out;  ///< By output; none: chosen by propagation.
+  PartitionOptions partition;                    ///< Strictness, and the notes to make.
 };
 
 struct CompileOptions {
-  /// Inputs that may be overwritten; empty means none.
+  /// By input: true if the program may overwrite it. Empty: none may be overwritten.
   std::vector<bool> donated;
-  /// When set, replaces the policy of every checkpointed region (the marks, not another trace).
+  /// If set, replaces the policy of every checkpointed region, without a new trace.
   ir::PolicyPtr override_policy;
-  bool fuse = true;       ///< Off: one kernel an op.
-  /// Elements of a product from which on row programs that read it run behind it piece by piece; fewer
-  /// are near anyway.
+  bool fuse = true;       ///< False: one kernel for each op.
+  /// Elements that a product's result needs for a row program that reads it to become its epilogue.
+  /// A smaller result stays in the cache anyway.
   int64_t least_epilogue = 1 << 14;
-  bool reuse = true;      ///< Off: every buffer has bytes of its own, nothing is in place.
-  /// How many moves between memories may be under way, in each direction, beside the one whose
-  /// value is in use: 0 runs every move by itself.
+  bool reuse = true;      ///< False: every buffer has bytes of its own, and no op works in place.
+  /// Largest number of moves between memories that may run ahead in each direction. 0: compute
+  /// waits for every move.
   int transfers_ahead = 377;
-  /// Keeps on the device the values that would leave last and come back first, as far as
-  /// `capacities[0]` allows, if moves that may run ahead would be waited for
-  /// (passes/keep_resident.h).
+  /// True: if compute would wait for moves that may run ahead, values that would leave last and
+  /// come back first stay on the device, as far as `capacities[0]` allows (passes/keep_resident.h).
   bool keep_resident = true;
-  /// Bytes of each kind that moves ahead may raise its total to. This is no bound on the program:
-  /// one that takes more without moves ahead is compiled so, and fails to run. Unlimited: no move
-  /// ahead raises the peak on the device.
+  /// Largest total of each memory kind that moves ahead may lead to. This is no bound on the
+  /// program: one that needs more without moves ahead compiles and then fails to run. Unlimited:
+  /// moves ahead do not raise the peak on the device.
   Device::Capacities capacities = {Device::unlimited_bytes(), Device::unlimited_bytes(),
                                    Device::unlimited_bytes()};
-  /// Elementwise work over larger arrays on the host or disk goes tile by tile, near this many bytes
-  /// each (passes/tiles.h), but no more than a 64th of a target, a power of two at or below the device's
-  /// capacity (session/plan_search.h); or that 64th, where it is more and so hides more moves. 0: whole.
+  /// Bytes of a tile of elementwise work over larger arrays on the host or disk (passes/tiles.h). A
+  /// plan search uses tiles of at most a 64th of its target, a power of two at or below the
+  /// device's capacity (session/plan_search.h), and larger ones if they hide more moves. 0: no
+  /// tiles.
   int64_t tile_bytes = kTileBytes;
-  /// Updates that wait for nothing but their gradient happen in the scan that makes it, layer by layer
-  /// (passes/slice_work.h), where that hides moves within the capacities or takes no more memory.
+  /// True: an update that waits only for its gradient runs layer by layer in the scan that makes
+  /// the gradient (passes/slice_work.h), if that hides moves within the capacities or needs no more
+  /// memory.
   bool update_in_backward = true;
-  /// When set, the graph is over whole arrays and the program is that of one position of the mesh.
+  /// If set, the graph is over whole arrays and the program is that of one position of the mesh.
   std::shared_ptr<const MeshOptions> mesh;
-  /// When set, the graph after each pass, the timeline and the inputs of the first run go to a
-  /// folder of their own in it (session/dump.h). Not set: the environment's STOW_DUMP.
+  /// Folder for dumps: each program writes its graphs, timeline and first inputs to a folder of its
+  /// own in it (session/dump.h). Empty: the environment's STOW_DUMP.
   std::string dump_dir;
-  std::string dump_name;  ///< Name of that folder, behind a number.
+  std::string dump_name;  ///< Name of the program's folder, after a number.
 };
 
 /// A compiled program. Immutable; may be run many times, by one thread at a time.
 class Executable {
  public:
   virtual ~Executable() = default;
-  virtual const MemoryAnalysis& memory_analysis() const = 0;  ///< Exact, without running.
-  /// The instructions that it runs, in order; for simulate() and traces.
+  virtual const MemoryAnalysis& memory_analysis() const = 0;  ///< Exact; needs no run.
+  /// The instructions that the program runs, in order; for simulate() and traces.
   virtual const ir::Schedule& schedule() const = 0;
-  /// For each output the input whose memory it takes, or -1.
+  /// By output: the index of the donated input whose memory it takes, or -1.
   virtual const std::vector<int>& output_aliases() const = 0;
   virtual const std::vector<ArrayType>& input_types() const = 0;  ///< In order.
   virtual const std::vector<ArrayType>& output_types() const = 0;  ///< In order.
-  /// The shardings of its results, the notes on values that stay whole or pass through a larger
-  /// form, and the collectives of a position. All three are empty unless the program is one of a
-  /// mesh.
+  /// Shardings of the outputs. Empty unless the program is over a mesh, as are the next two lists.
   virtual const std::vector<AxisSharding>& output_shardings() const = 0;
-  virtual const std::vector<ShardingNote>& sharding_notes() const = 0;       ///< Largest first.
-  virtual const std::vector<CollectiveCount>& collectives() const = 0;       ///< By op.
-  /// Runs on `device`. `arguments` are one buffer an input, contiguous row-major. The results are
-  /// buffers of their own or, where aliased, the donated argument's. The observer, where there is
-  /// one, hears of every kernel.
-  /// A program with collectives runs at a position of its mesh, and at all others at the same time.
-  /// Errors: CapacityError before anything runs; DiskError when a transfer fails, and then donated
-  /// arguments hold nothing of use; CommunicationError when another position is lost.
+  /// Notes on values that are not sharded or pass through a larger form, largest first.
+  virtual const std::vector<ShardingNote>& sharding_notes() const = 0;
+  virtual const std::vector<CollectiveCount>& collectives() const = 0;  ///< Of one position, by op.
+  /// Runs the program once on `device`. `arguments`: one contiguous row-major buffer for each
+  /// input. Returns one buffer for each output: the donated argument's if aliased, else a new one.
+  /// `observer`: null, or told of every kernel. `mesh`: the position at which a program with
+  /// collectives runs; all other positions must run it at the same time.
+  /// Errors: CapacityError before anything runs; DiskError if a transfer fails, after which the
+  /// contents of donated arguments are undefined; CommunicationError if another position is lost.
   virtual std::vector<DeviceBufferPtr> run(Device& device,
                                            std::span<const DeviceBufferPtr> arguments,
                                            RunObserver* observer = nullptr,
                                            const comm::MeshPosition* mesh = nullptr) const = 0;
-  /// The same program bound once more, for another device that runs it at the same time.
+  /// Returns another instance of the program, for a second device that runs it at the same time.
   virtual std::shared_ptr<const Executable> bound_again() const = 0;
 };
 using ExecutablePtr = std::shared_ptr<const Executable>;  ///< Immutable.
 
-/// Compiles for devices of that target. Allocates no tensor.
+/// Compiles a graph for devices of `target`. Allocates no tensor.
 /// Errors: TraceError for a policy that cannot take effect.
 ExecutablePtr compile(const ir::Graph& graph, const CompileOptions& options,
                       const runtime::TargetPtr& target);
-/// The same for CPU devices with so many threads.
-/// Errors: and TraceError for a STOW_ISA that names nothing.
+/// Compiles for CPU devices with `threads` threads.
+/// Errors: also TraceError if STOW_ISA names no known instruction set.
 ExecutablePtr compile(const ir::Graph& graph, const CompileOptions& options, int threads);
 
 }  // namespace stow

@@ -1,5 +1,5 @@
-// The passes that every graph goes through before a plan is searched for, as a list.
-// Not those that a search tries and judges; plan_search.h has them.
+// The list of passes that every graph goes through before the plan search.
+// Not the passes that the search tries and compares; plan_search.h has those.
 #pragma once
 
 #include <span>
@@ -12,14 +12,15 @@
 namespace stow {
 
 struct FixedPass {
-  std::string_view name;  ///< As in dumps.
-  /// `override_policy`, when set, stands in for the policy of every region. `report` gets what the
-  /// plan is to say of the pass.
+  std::string_view name;  ///< The name in dumps.
+  /// Returns the graph after the pass. `override_policy`: if set, replaces the policy of every
+  /// region. `report`: gets the pass's limits and notes for the plan.
   Graph (*run)(const Graph& graph, const PolicyPtr& override_policy, PassReport& report);
 };
 
-/// In order; their graph is flat (autodiff/flatten.h), and over a mesh that of one position. The first
-/// kNumResidualPasses of them leave a graph that shows what the backward part finds kept.
+/// Returns the passes in order. The first pass takes a flat graph (autodiff/flatten.h), over a mesh
+/// that of one position. After the first kNumResidualPasses passes, the graph shows the values that
+/// the forward part keeps for the backward part.
 std::span<const FixedPass> fixed_passes();
 inline constexpr size_t kNumResidualPasses = 3;
 

@@ -1,4 +1,4 @@
-// Graphs from files: read, parsed and verified, with errors that name file and line.
+// load_graph: reads, parses and verifies a graph file, with errors that name file and line.
 // Not their compilation; see session/compile.h.
 #pragma once
 
@@ -10,13 +10,13 @@
 
 namespace stow {
 
-/// The bytes that all values of a graph and of those nested in it may have together, so that sums
-/// of sizes stay far from 64 bits.
+/// Largest sum of the bytes of all values of a graph and its nested graphs. It keeps sums of sizes
+/// far from the 64-bit limit.
 inline constexpr int64_t kMaxGraphBytes = int64_t{1} << 58;
 
-/// The graph of a file, which may come from anywhere.
-/// Errors: "FILE: reason"; "FILE:LINE:COLUMN: expected …" where it is no graph; "FILE:LINE: [op] …"
-/// where a node is wrong; "FILE: …" where its values are larger than kMaxGraphBytes.
+/// Returns the graph in a file. The file may be untrusted.
+/// Errors: "FILE: reason"; "FILE:LINE:COLUMN: expected …" for wrong syntax; "FILE:LINE: [op] …" for
+/// an invalid node; "FILE: …" if the values exceed kMaxGraphBytes.
 Result<GraphPtr> load_graph(const std::string& path, const PolicyResolver& policies = {});
 
 }  // namespace stow

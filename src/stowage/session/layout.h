@@ -1,5 +1,5 @@
-// The layout of one graph: its orders, what no layout of them gets below, and the best of them.
-// Not a choice among graphs (plan_search.h), and no moves that run ahead (overlap.h).
+// The layout of one graph: a schedule for each order strategy, lower bounds, and the best layout.
+// Not a choice among graphs (plan_search.h), and without moves ahead (overlap.h).
 #pragma once
 
 #include <array>
@@ -19,33 +19,35 @@ struct Planned {
   MemoryPlan plan;
 };
 
-/// Bytes of each kind beyond the capacities, summed; 0: it fits.
+/// Returns the bytes of each memory kind above its capacity, summed; 0 if all kinds fit.
 int64_t shortfall(const std::array<int64_t, kNumMemoryKinds>& bytes,
                   const Device::Capacities& capacities);
+/// Returns the shortfall of a plan's totals.
 int64_t shortfall(const MemoryAnalysis& analysis, const Device::Capacities& capacities);
 
-/// A graph lowered once an order, its cheap summands made where they are summed (repeat_summands.h).
+/// A graph after passes/repeat_summands.h, lowered once for each order strategy.
 class OrderedGraph {
  public:
-  /// Every order of passes/order.h; one alone where nothing is reused, as no order matters then.
+  /// Lowers the graph with every strategy of passes/order.h; with the first only if !options.reuse,
+  /// because the order then does not matter.
   OrderedGraph(const Graph& graph, const LowerOptions& options);
 
-  /// No layout of any order falls short by less.
+  /// Returns a lower bound on the shortfall of any layout of any order.
   int64_t least_shortfall(const Device::Capacities& capacities) const;
 
-  /// Bytes of the device that no layout of any order gets below.
+  /// Returns a lower bound on the device bytes of any layout of any order.
   int64_t least_device_bytes() const;
-  /// The graph that is lowered.
+  /// The graph that was lowered.
   const Graph& graph() const { return graph_; }
-  /// One an order.
+  /// The schedules by order strategy.
   const std::vector<Schedule>& schedules() const { return schedules_; }
 
-  /// The best layout: one that fits, or falls short by least; then one that takes less of the
-  /// device. `lowering` becomes the options that gave it.
+  /// Returns the best layout: the smallest shortfall, then, roughly, the fewest device bytes. Sets
+  /// `lowering` to the options of that layout.
   Planned lay_out(const Device::Capacities& capacities, LowerOptions& lowering) &&;
 
  private:
-  /// Quick layouts by order; none of an order whose bound shows that it cannot win.
+  // Returns quick layouts by order; none for an order whose bound shows that it cannot be best.
   std::vector<std::optional<MemoryPlan>> trial_plans(const Device::Capacities& capacities) const;
 
   Graph graph_;

@@ -1,5 +1,5 @@
-// The choice of moves and collectives that run beside the computation, as far as memory allows.
-// Not how; passes/transfers.h does that.
+// The choice of moves and collectives that run ahead, parallel to compute, within capacities.
+// Not the transformation of the schedule; passes/transfers.h has that.
 #pragma once
 
 #include <functional>
@@ -11,35 +11,38 @@
 
 namespace stow {
 
-/// Bounds of the work of one call. Smaller ones are for tests.
+/// Bounds of the work of one overlap() call. Tests use smaller ones.
 struct OverlapLimits {
-  int layouts = 7;  ///< Layouts tried; each asks for less by twice what the one before was over.
-  /// Trials of one attempt: how fine moves are told apart. Some dozen moves take all of them, so this one
-  /// is not reported, as the width of a beam is not.
+  int layouts = 7;  ///< Layouts that are tried.
+  /// Trials of one attempt, each of which simulates a choice of moves. A few dozen moves use them
+  /// all, so reaching this bound is not reported.
   int trials = 100;
   int64_t trial_instants = 2'000'000;  ///< Instants of the timelines of one attempt's trials.
-  /// Instants of all attempts, after which moves are only lowered to what fits.
+  /// Instants of the timelines of all attempts; beyond it, moves run less far ahead until they fit,
+  /// and never further.
   int64_t instants = 1'500'000;
-  /// Steps of moves past others in one attempt after which none is tried further ahead.
+  /// Work of one attempt: examined pairs of a move and an instruction that it might pass. Beyond
+  /// it, no move is tried further ahead.
   int64_t work = 4'000'000;
 };
 
-/// The same with moves a few ahead, as far as its largest live sums stay within the capacities; no layout was
-/// made of it. Its step time is an upper bound, or nearly, of that after overlap() has searched.
+/// Returns the schedule with moves started a few moves ahead, as far as its largest live sums stay
+/// within the capacities. Makes no layout. The schedule's step time is an upper bound, or nearly
+/// one, of the step time after overlap().
 Schedule with_few_ahead(const Schedule& schedule, const Device::Capacities& capacities,
                         const DeviceDescriptionPtr& device = nullptr);
 
 /// True if a plan with this schedule is worth the search for its layout.
 using IsWorthIt = std::function<bool(const Schedule&)>;
 
-/// The same program with up to `ahead` moves of each stream under way at a time, or fewer where
-/// that is faster on `device`. Its totals stay within the capacities; where the device has no limit,
-/// within the plan's own total there. A plan over a capacity is returned as it is. `apart` makes
-/// the schedule whose loops have each iteration laid out by itself, for where what crosses
-/// iterations leaves gaps; empty where there is none; it may be called by another thread, if there
-/// may be several. The plan is returned as it is, too, if `is_worth_it` is given and false of the first
-/// schedules that are chosen: layouts that are tried after them take nearly the same time. A bound that took
-/// effect is a sentence in the plan's `limits`.
+/// Returns the program with up to `ahead` moves of each stream in flight at a time, or fewer if
+/// that is faster on `device`. Totals stay within the capacities; if the device is unlimited, its
+/// total stays within the plan's own. `apart`: returns the schedule whose loops have each iteration
+/// laid out by itself, which may close gaps around values that cross iterations; empty if there is
+/// none. If `threads` > 1, another thread may call it. `is_worth_it`: if given and false for the
+/// first schedules that are chosen, the search ends, because later layouts take nearly the same
+/// time. Returns `planned` unchanged if it exceeds a capacity, is not worth it, or no layout with
+/// moves ahead fits. A bound that took effect is a sentence in the plan's `limits`.
 Planned overlap(Planned planned, int ahead, const Device::Capacities& capacities,
                 const DeviceDescriptionPtr& device = nullptr,
                 const std::function<Schedule()>& apart = {}, int threads = 1,

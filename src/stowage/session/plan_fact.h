@@ -1,4 +1,4 @@
-// The facts of their plans that processes running a program together compare before the first run.
+// fact_of_plan: a digest of a plan, which processes that run a program together compare at first.
 // Not the comparison; runtime/comm/world.h has that.
 #pragma once
 
@@ -9,8 +9,8 @@
 
 namespace stow {
 
-/// A digest of what the program does and how many bytes of each memory it takes. Places in the source are no
-/// part of it: processes may be built in different folders.
+/// Returns a digest of the program's schedule and of its total bytes of each memory kind. Source
+/// locations do not enter it, because processes may be built in different folders.
 comm::Fact fact_of_plan(std::string name, const Executable& program);
 
 }  // namespace stow

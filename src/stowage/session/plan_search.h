@@ -1,5 +1,5 @@
-// The plan search: where updates stand, how streamed work is tiled, what stays, in which order, and
-// which moves run ahead. Not the passes themselves, nor those that every plan takes (compile.cpp).
+// The plan search: chooses the place of updates, tiles, resident values, order and moves ahead.
+// Not the passes themselves, nor those that every plan goes through (fixed_passes.h).
 #pragma once
 
 #include "stowage/base/inside.h"
@@ -12,35 +12,34 @@ namespace stow {
 
 /// The result of a plan search.
 struct FoundPlan {
-  Graph updates;  ///< With its updates where they happen.
-  Graph tiled;    ///< And with streamed work in tiles: what `planned` is of.
+  Graph updates;  ///< The graph after updates have been placed.
+  Graph tiled;    ///< `updates` with streamed work in tiles; `planned` is made from it.
   Planned planned;
 };
 
-/// How the plans of these options are lowered.
+/// Returns the options with which passes/lower.h lowers plans.
 LowerOptions lowering_options(const CompileOptions& options, const Target& target);
 
-/// Bounds of a search's work beyond the first target and the smallest: nodes that are lowered for the
-/// others, and instants of plans whose moves are overlapped for them. Steps of some hundred nodes are
-/// searched whole. Smaller ones are for tests.
+/// Bounds of a search's work on targets between the first and the smallest, which are always tried.
+/// Steps of some hundred nodes do not reach them. Tests use smaller ones.
 struct PlanSearchLimits {
-  int64_t lowered_nodes = 300'000;
-  int64_t overlapped_instants = 4'000;
-  int repeated_rounds = 8;  ///< As repeat_work's (passes/repeat_work.h).
+  int64_t lowered_nodes = 300'000;      ///< Nodes of all graphs that are lowered.
+  int64_t overlapped_instants = 4'000;  ///< Instants of all plans that overlap() searches.
+  int repeated_rounds = 8;              ///< Rounds of passes/repeat_work.h.
   OverlapLimits overlap;
 };
 
-/// Chooses a plan for a graph that the fixed passes have been through. Candidates are derived from
-/// *targets*, sizes of the device's memory on a grid that no capacity shifts, at or below the
-/// device's capacity: all of a smaller capacity's candidates are a larger one's. So for a larger
-/// capacity a plan is found wherever one was found for a smaller one, and where none is, the result
-/// is the candidate that falls short by least, by no more bytes than that of the smaller capacity
-/// needs. Where a plan fits and moves are waited for, a target nearer to the capacity is tried, too.
+/// Chooses a plan for a graph after the fixed passes. Candidates are derived from *targets*: sizes
+/// of the device's memory, powers of two at or below its capacity. The targets of a smaller
+/// capacity are thus targets of a larger one. So if the search finds a plan for some capacity, it
+/// finds one for every larger capacity. If no candidate fits, the result is the one with the
+/// smallest shortfall, and it needs no more bytes than the result for a smaller capacity. If a plan
+/// fits but compute waits for moves, a target nearer to the capacity is tried, too.
 ///
-/// One score: a plan that fits, or falls short by less; where moves may run ahead, the shorter
-/// simulated step; else fewer bytes. The search stops at a plan that fits and hides its moves; it
-/// goes on to smaller targets where none fits, or within a budget of work where moves are waited
-/// for. A bound that ends it is a sentence in the plan's `limits`.
+/// Candidates are compared by shortfall; then, if moves may run ahead, by simulated step time; else
+/// by bytes. The search stops at a plan that fits and hides its moves. It goes on to smaller
+/// targets if none fits, or, within a budget of work, if compute waits for moves. A bound that ends
+/// the search is a sentence in the plan's `limits`.
 FoundPlan search_plan(const Graph& graph, const CompileOptions& options, const Target& target,
                       const PlanSearchLimits& limits = {});
 

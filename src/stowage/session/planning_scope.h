@@ -1,5 +1,5 @@
-// A scope in which plans share what was found for one of them.
-// Not a cache of plans: every plan is the one that would be found alone.
+// PlanningScope: a scope in which plan searches share the orders that they find.
+// Not a cache of plans: every plan is the same as without the scope.
 #pragma once
 
 #include "stowage/passes/order_cache.h"
@@ -7,8 +7,8 @@
 
 namespace stow {
 
-/// Stands around the planning of several programs that are much alike, as the candidates of a choice and the
-/// remedies of a refusal. It holds up to 128 MB and ends before anything runs.
+/// Speeds up the planning of several similar programs, such as the candidates of a choice or the
+/// remedies of a refusal. It holds up to 128 MB and should end before anything runs.
 class PlanningScope {
  private:
   const OrderCacheScope orders_;

@@ -12,25 +12,25 @@ namespace stow {
 /// One value that the backward part reads.
 struct SavedResidual {
   enum class Source : uint8_t {
-    kArgument,  ///< An argument of the function; there anyway.
-    kCaptured,  ///< An array that the function captured; there anyway.
+    kArgument,  ///< An argument of the function; needs no extra memory.
+    kCaptured,  ///< An array that the function captured; needs no extra memory.
     kNamed,     ///< A value that has a name.
-    kCarry,     ///< A carry of a scan, as each iteration found it.
+    kCarry,     ///< A carry of a scan, at the beginning of each iteration.
     kOutput     ///< The result of an op.
   };
-  ArrayType type;  ///< Its type; the stack's, if a scan keeps one for each iteration.
+  ArrayType type;  ///< Type of the value; if `stacked`, of the stack.
   Source source = Source::kOutput;
   std::string name;      ///< The argument's path, the name, or the op's.
-  bool stacked = false;  ///< True if a scan keeps one for each iteration.
-  ir::ProvenancePtr place;   ///< The place that computed it; null if that is not known.
+  bool stacked = false;      ///< True if a scan keeps one value for each iteration.
+  ir::ProvenancePtr place;   ///< Place in the source that computed the value; null if unknown.
 };
-/// "f32[3,4] from the argument '0/w'", "f32[8] named 'h' at mlp (m.cpp:41)",
+/// Returns "f32[3,4] from the argument '0/w'", "f32[8] named 'h' at mlp (m.cpp:41)",
 /// "f32[5,8] output of dot_general at m.cpp:40, stacked by scan".
 std::string to_string(const SavedResidual& residual);
 
-/// The values that the backward part of a joint graph (autodiff/reverse.h) reads once the policies
-/// of its regions are realised: arguments, captured arrays, then computed values in order. The
-/// first `n_arguments` inputs are arguments, the last `n_cotangents` cotangents.
+/// Returns the values that the backward part of a joint graph (autodiff/reverse.h) reads after the
+/// policies of its regions are realized: arguments, captured arrays, then computed values in order.
+/// The graph's first `n_arguments` inputs are arguments, the last `n_cotangents` are cotangents.
 /// Errors: TraceError as compile().
 std::vector<SavedResidual> saved_residuals(const ir::Graph& joint, size_t n_arguments,
                                            size_t n_cotangents);

@@ -56,7 +56,7 @@ bool hides_well(const Schedule& schedule, const DeviceDescriptionPtr& device) {
   return slowness(schedule, devices_for(schedule, device)) <= kWellHidden;
 }
 
-double time_beside(const Schedule& schedule, const Schedule& other) {
+double relative_step_time(const Schedule& schedule, const Schedule& other) {
   const std::vector<DeviceDescription> devices = devices_for(other, nullptr);
   double sum = 0;
   for (const DeviceDescription& d : devices) {

@@ -1,4 +1,4 @@
-// The time of a step as a search for a plan believes it: simulated, on the device that is known or on several.
+// Simulated step times by which a plan search compares schedules, on one device or several.
 // Not the simulation; runtime/null/simulate.h has it.
 #pragma once
 
@@ -10,30 +10,32 @@
 
 namespace stow {
 
-/// The devices that steps of a schedule are judged by: the one that is known. Where that is null, an H200
-/// (devices/h200.toml), and the same with links and networks that take half, as much as and twice the time of
-/// the schedule's computation; the first alone where nothing is computed or moved.
+/// Returns the devices on which steps of a schedule are simulated: `known`, if it is not null. Else
+/// an H200 (devices/h200.toml), and three variants of it whose links and networks take 0.5, 1 and 2
+/// times the schedule's compute time. Without compute, or without moves and collectives, only the
+/// H200.
 std::vector<DeviceDescription> devices_for(const Schedule& schedule, const DeviceDescriptionPtr& known);
 
-/// How much longer than its busiest stream a step takes, the mean over these devices.
+/// Returns the step time divided by Simulation::bound_s, the mean over the devices; at least 1.
 double slowness(const Schedule& schedule, const std::vector<DeviceDescription>& devices);
 
-/// By slowness(): at this there is little left to hide.
+/// A slowness() up to which a schedule counts as hiding its moves.
 inline constexpr double kWellHidden = 1.03;
 
-/// True if a step hardly takes longer than its busiest stream on the devices_for() that device.
+/// True if slowness() on devices_for(schedule, device) is at most kWellHidden.
 bool hides_well(const Schedule& schedule, const DeviceDescriptionPtr& device = nullptr);
 
-/// How much longer a step takes than one of another schedule, where no device is known.
-double time_beside(const Schedule& schedule, const Schedule& other);
+/// Returns the step time of `schedule` divided by that of `other`, the mean over
+/// devices_for(other, nullptr).
+double relative_step_time(const Schedule& schedule, const Schedule& other);
 
-/// How long steps take, on the devices of `hides_well` for one reference schedule: figures of
-/// schedules of the same program that can be compared.
+/// Step times of schedules of the same program, comparable with each other: all are simulated on
+/// the devices_for() one reference schedule and divided by the reference's bound_s.
 class StepTimes {
  public:
   explicit StepTimes(const Schedule& reference, const DeviceDescriptionPtr& device = nullptr);
-  double step(const Schedule& schedule) const;   ///< Over the reference's busiest stream, the mean.
-  double bound(const Schedule& schedule) const;  ///< No less, whatever its moves run beside.
+  double step(const Schedule& schedule) const;   ///< Relative step time, the mean over the devices.
+  double bound(const Schedule& schedule) const;  ///< Relative bound_s: no order of moves is faster.
 
  private:
   std::vector<DeviceDescription> devices_;

@@ -12,15 +12,15 @@ namespace stow::text {
 struct AddedToken {
   int32_t id = 0;
   std::string content;
-  std::string normal_form;  ///< The content normalized, if `normalized` holds.
-  bool single_word = false;  ///< Matches only where no word character stands on either side.
-  bool lstrip = false;       ///< Takes the white space before it.
-  bool rstrip = false;       ///< Takes the white space behind it.
-  bool normalized = false;   ///< Is looked for in the normalized text, in its own normal form.
-  bool special = false;      ///< Is left out of decoded text on request.
+  std::string normal_form;   ///< The normalized content, if `normalized`.
+  bool single_word = false;  ///< The token matches only if no word character is next to it.
+  bool lstrip = false;       ///< The match includes the white space before the token.
+  bool rstrip = false;       ///< The match includes the white space after the token.
+  bool normalized = false;   ///< `normal_form` is matched in the normalized text.
+  bool special = false;      ///< Decoding can leave the token out.
 };
 
-/// Finds a set of added tokens in a text: the leftmost first, of those the longest.
+/// Finds a set of added tokens in a text. A match further left wins; at one place the longest wins.
 /// Source: Hugging Face's tokenizers, added_vocabulary.rs, find_matches.
 class AddedTokenMatcher {
  public:
@@ -35,15 +35,16 @@ class AddedTokenMatcher {
     size_t begin, end;
     int32_t id;  ///< -1: text between tokens
   };
-  /// The text cut into tokens and what stands between them.
+  /// Splits the text into added tokens and the pieces between them; pieces are ranges of bytes.
   std::vector<Piece> split(std::string_view text) const;
 
  private:
-  const Pattern* longest_at(std::string_view text, size_t at) const;
+  const Pattern* longest_at(std::string_view text, size_t at) const;  // null if none matches
 
   std::vector<Pattern> patterns_;  // sorted by text
+  // Patterns that begin with byte b are patterns_[begin_of_[b]] to patterns_[begin_of_[b + 1] - 1].
   std::vector<uint32_t> begin_of_ =
-      {};  // by the first byte: the first of its patterns; 257 entries
+      {};
 };
 
 }  // namespace stow::text

@@ -1,4 +1,4 @@
-// The tokens of a template: text, tags and what stands inside them.
+// The lexer of templates: text, tags and the tokens inside tags.
 // Not their grammar; see jinja_parse.h.
 #pragma once
 
@@ -9,11 +9,11 @@
 namespace stow::text::jinja {
 
 enum class TokenKind : uint8_t {
-  kText,
-  kBegin,
-  kEnd,
-  kPrintBegin,
-  kPrintEnd,
+  kText,        ///< Text outside of tags.
+  kBegin,       ///< {%
+  kEnd,         ///< %}
+  kPrintBegin,  ///< {{
+  kPrintEnd,    ///< }}
   kName,
   kString,
   kInteger,
@@ -27,8 +27,9 @@ struct Token {
   int line = 1;
 };
 
-/// The tokens of a template, the last of them kEof. White space around tags is as Jinja2 leaves it
-/// with trim_blocks and lstrip_blocks. Throws Error with the line for what is no token.
+/// Returns the tokens of a template, the last of which is kEof. White space around tags is trimmed
+/// as by Jinja2 with trim_blocks and lstrip_blocks. Throws Error with the line for an invalid
+/// token.
 std::vector<Token> lex(std::string_view source);
 
 /// Throws Error: "line N: message".

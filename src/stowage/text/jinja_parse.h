@@ -42,11 +42,11 @@ struct Expr {
   ExprKind kind = ExprKind::kLiteral;
   int line = 0;
   Value literal;
-  std::string name;            ///< Name, attribute, filter, test or operator; "tuple" of a list.
-  std::vector<ExprPtr> parts;  ///< Operands; null where a part of a slice or an else is left out.
+  std::string name;            ///< Name, attribute, filter, test or operator; "tuple" for a tuple.
+  std::vector<ExprPtr> parts;  ///< Operands; an omitted part of a slice, or else, is null.
   std::vector<Argument> arguments;
   std::vector<std::string> operators;  ///< Operators of a chain of comparisons.
-  bool negated = false;                ///< is not
+  bool negated = false;                ///< True for a test with `is not`.
 };
 
 struct Statement;
@@ -54,7 +54,7 @@ using Block = std::vector<Statement>;
 
 struct Parameter {
   std::string name;
-  ExprPtr value;  ///< null: it must be given, or is undefined.
+  ExprPtr value;  ///< The default. Null: none; a missing argument is undefined.
 };
 
 enum class StatementKind : uint8_t {
@@ -76,16 +76,16 @@ struct Statement {
   StatementKind kind = StatementKind::kText;
   int line = 0;
   std::string text;  ///< Text of kText; the name of a macro; the namespace of a set.
-  std::vector<std::string> targets;  ///< Names that are set or looped over.
+  std::vector<std::string> targets;  ///< Names that a set or a loop assigns.
   std::string attribute;             ///< Attribute of a namespace that is set.
-  ExprPtr value, condition;          ///< The expression printed, set or looped over; the filter of a loop.
+  ExprPtr value, condition;  ///< The expression printed, set or looped over; the `if` of a loop.
   std::vector<std::pair<ExprPtr, Block>> branches;  ///< Branches of an if.
   std::vector<Parameter> parameters;
   Block body, otherwise;
 };
 
-/// The statements of a template, as Jinja2 reads it with trim_blocks and lstrip_blocks.
-/// Throws Error with the line for wrong syntax and for what is not supported, by name.
+/// Parses a template as Jinja2 does with trim_blocks and lstrip_blocks, and returns its statements.
+/// Throws Error with the line for wrong syntax and for unsupported constructs (by name).
 Block parse(std::string_view source);
 
 }  // namespace stow::text::jinja

@@ -1,5 +1,5 @@
-// Rendering of a parsed template.
-// Not its syntax (jinja_parse.h), nor what chat templates are given (chat_template.h).
+// Rendering of a parsed template, with Jinja2's filters, tests and methods.
+// Not its syntax (jinja_parse.h), nor the variables of chat templates (chat_template.h).
 #pragma once
 
 #include "stowage/text/jinja_parse.h"
@@ -8,30 +8,33 @@ namespace stow::text::jinja {
 
 /// Bounds on the cost of a rendering.
 struct Limits {
-  int64_t steps = 2'000'000;       ///< Expressions and statements.
-  size_t output_bytes = 64 << 20;  ///< Most bytes of all texts that it makes together.
-  int depth = 100;                 ///< Most calls and blocks within each other.
+  int64_t steps = 2'000'000;       ///< Most expressions and statements that are evaluated.
+  size_t output_bytes = 64 << 20;  ///< Most bytes of all texts made while rendering, together.
+  int depth = 100;                 ///< Deepest nesting of calls and blocks.
 };
 
-/// The text of a template over global variables.
-/// Throws Error, with the line, for what goes wrong or is not supported, and beyond the limits.
+/// Renders a template over global variables.
+/// Throws Error, with the line, for failures, unsupported operations, and beyond the limits.
 std::string render(const Block& block, Dict globals, const Limits& limits = {});
 
-/// A filter of Jinja2 by its name: value|name(arguments). `apply` calls another filter or test by
-/// name, for map and select. Throws Error for an unknown name and for wrong arguments.
+/// Calls a filter or a test by its name.
 using Apply =
     std::function<Value(std::string_view name, const Value& value, const Arguments& arguments)>;
+/// Returns value|name(arguments) for a filter of Jinja2. `filter`, `test`: called by filters such
+/// as map and select. Throws Error for an unknown name and for wrong arguments.
 Value apply_filter(std::string_view name, const Value& value, const Arguments& arguments,
                    const Apply& filter, const Apply& test);
-/// A test of Jinja2 by its name: true if `value is name(arguments)` holds.
+/// True if `value is name(arguments)` holds for a test of Jinja2.
 bool apply_test(std::string_view name, const Value& value, const Arguments& arguments);
-/// A method of a text or a dictionary, bound to it; undefined where there is none.
+/// Returns a method of a text or a dictionary, bound to it; undefined if there is none.
 Value method_of(const Value& value, std::string_view name);
-/// value[key] and value.name as Jinja2 looks them up; undefined where there is nothing.
+/// Returns value[key] as Jinja2 looks it up; undefined if there is none.
 Value item_of(const Value& value, const Value& key);
+/// Returns value.name as Jinja2 looks it up; undefined if there is none.
 Value attribute_of(const Value& value, const std::string& name);
-/// The argument at a position or of a name, or null.
+/// Returns the argument at a position or with a name, or null.
 const Value* argument(const Arguments& arguments, size_t position, std::string_view name);
+/// Returns an argument that must be an integer; `otherwise` if it is missing.
 int64_t integer_argument(const Arguments& arguments, size_t position, std::string_view name,
                          int64_t otherwise);
 

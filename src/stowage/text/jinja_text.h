@@ -12,24 +12,26 @@ std::string cased(std::string text, bool upper);
 /// str.capitalize() and str.title().
 std::string capitalized(const std::string& text);
 std::string titled(const std::string& text);
-/// str.strip(characters) of one or both ends; null or none strips white space.
+/// str.strip(characters) at one or both ends. Null or None strips white space.
 std::string stripped(const std::string& text, const Value* characters, bool left, bool right);
 /// str.replace(from, to, count); -1 replaces all.
 std::string replaced(const std::string& text, const std::string& from, const std::string& to,
                      int64_t count);
-/// str.split(separator, most) or str.rsplit; null or none splits at runs of white space.
+/// str.split(separator, most) or str.rsplit(). A null or None separator splits at runs of white
+/// space.
 List split(const std::string& text, const Value* separator, int64_t most, bool from_right);
 /// str.splitlines(keep).
 List split_lines(const std::string& text, bool keep);
-/// Characters of a text.
+/// Returns the number of characters of a text.
 int64_t n_chars(const std::string& text);
 
-/// A value that must be a text, and an argument that must be one; `what` begins the error.
+/// Each returns a value or an argument that must be a text. Throws Error if it is none; `what`
+/// begins the message.
 const std::string& text_of(const Value& value, std::string_view what);
 std::string text_argument(const Arguments& arguments, size_t position, std::string_view name,
                           std::string_view what);
 
-/// A method of str by its name, bound to the text; undefined where there is none.
+/// Returns a method of str, bound to the text; undefined if there is none.
 Value text_method(const std::string& text, std::string_view name);
 
 }  // namespace stow::text::jinja

@@ -1,6 +1,5 @@
-// Value: what expressions of a template work on, with the meaning of Python's values.
-// Not a general object model: lists and dictionaries cannot be changed, as in the sandbox of
-// Hugging Face.
+// Value: the values of template expressions, with the semantics of Python.
+// Not a general object model: lists and dictionaries are immutable, as in Hugging Face's sandbox.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +16,8 @@
 
 namespace stow::text::jinja {
 
-/// Why a template cannot be rendered. It never leaves the library: render turns it into a Failure.
+/// The reason why a template cannot be parsed or rendered. It never leaves the library:
+/// ChatTemplate turns it into a Failure.
 class Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -25,7 +25,7 @@ class Error : public std::runtime_error {
 
 class Value;
 using List = std::vector<Value>;
-/// In the order in which keys were set.
+/// Entries in the order in which keys were set.
 using Dict = std::vector<std::pair<std::string, Value>>;
 
 struct Arguments {
@@ -35,10 +35,10 @@ struct Arguments {
 using Function = std::function<Value(const Arguments&)>;
 
 struct Undefined {
-  std::string name;  ///< The name looked for, for errors.
+  std::string name;  ///< The name that was not found, for errors.
 };
 struct None {};
-/// The result of namespace(): its members can be set.
+/// The result of Jinja2's namespace(), whose members a template can set.
 struct Namespace {
   Dict members;
 };
@@ -67,7 +67,7 @@ class Value {
     v.data_ = Undefined{std::move(name)};
     return v;
   }
-  /// A list that Python prints in round brackets and holds unequal to other lists.
+  /// Returns a Python tuple: it prints in parentheses and never equals a list.
   static Value tuple(List l) {
     Value v(std::move(l));
     v.is_tuple_ = true;
@@ -87,9 +87,9 @@ class Value {
     const auto* p = std::get_if<std::shared_ptr<Namespace>>(&data_);
     return p ? p->get() : nullptr;
   }
-  /// True for integers and booleans, whose value `out` receives.
+  /// True for integers and booleans; then sets `out` to the value.
   bool is_integer(int64_t& out) const;
-  /// True for numbers of any kind and booleans, whose value `out` receives.
+  /// True for integers, floats and booleans; then sets `out` to the value.
   bool is_number(double& out) const;
 
  private:
@@ -102,29 +102,31 @@ class Value {
   bool is_tuple_ = false;
 };
 
-/// The value of a key, or null.
+/// Returns the value of a key, or null.
 const Value* find(const Dict& dict, std::string_view key);
 
-/// True as Python's bool() says.
+/// True if Python's bool(value) is True.
 bool is_true(const Value& value);
-/// As Python's str() and repr(). Undefined is empty text.
+/// Returns Python's str(value); "" for undefined.
 std::string to_text(const Value& value);
+/// Returns Python's repr(value).
 std::string to_repr(const Value& value);
-/// Python's name of the type: "str", "dict".
+/// Returns Python's name of the type: "str", "dict".
 std::string_view type_name(const Value& value);
-/// True as Python's `a == b`.
+/// True if Python's `a == b` is True.
 bool equal(const Value& a, const Value& b);
-/// True if a comes before b. Errors: values that Python does not order.
+/// True if Python's `a < b` is True. Throws Error for values that Python does not order.
 bool less(const Value& a, const Value& b);
-/// True as Python's `item in container`.
+/// True if Python's `item in container` is True.
 bool contains(const Value& container, const Value& item);
-/// The elements that a loop goes through: of a list, the characters of a text, the keys of a
-/// dictionary.
+/// Returns the elements that a loop iterates over: those of a list, the characters of a text, the
+/// keys of a dictionary.
 List elements(const Value& value);
-/// Python's json.dumps(value, ensure_ascii=False, indent=…, sort_keys=…); indent -1: one line.
+/// Returns Python's json.dumps(value, ensure_ascii=False, indent=…, sort_keys=…); indent -1: one
+/// line.
 std::string to_json(const Value& value, int64_t indent, bool sort_keys,
                     std::string_view item_separator, std::string_view key_separator);
-/// The shortest text that reads back as the same double, as Python writes it.
+/// Returns Python's repr() of a float: the shortest text that reads back as the same double.
 std::string float_text(double value);
 
 }  // namespace stow::text::jinja

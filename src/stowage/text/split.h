@@ -14,64 +14,66 @@
 
 namespace stow::text {
 
-/// Puts `text` before a text that is not empty.
+/// Prepends `text`, unless the input is empty.
 struct Prepend {
   std::string text;
 };
-/// Replaces each match.
+/// Replaces each match of `pattern` by `content`.
 struct Replace {
   Regex pattern;
   std::string content;
 };
 using Normalizer = std::variant<NormalForm, Prepend, Replace>;
 
-/// The text after all steps in turn.
-/// Errors: a pattern beyond its limits.
+/// Returns the text after all steps in turn.
+/// Errors: those of Regex::find().
 Result<std::string> normalize_text(const std::vector<Normalizer>& steps, std::string text);
 
+/// What becomes of matches. Source: Hugging Face's tokenizers, SplitDelimiterBehavior.
 enum class SplitBehavior : uint8_t {
-  kIsolated,
-  kRemoved,
-  kMergedWithPrevious,
-  kMergedWithNext,
-  kContiguous
+  kIsolated,            ///< Each match is a word.
+  kRemoved,             ///< Matches are dropped.
+  kMergedWithPrevious,  ///< A match is the end of the word before it.
+  kMergedWithNext,      ///< A match is the beginning of the word after it.
+  kContiguous           ///< Adjacent matches are one word.
 };
 
-/// Cuts at the matches of a pattern; `invert` exchanges matches and what is between them.
+/// Splits at the matches of a pattern; with `invert`, at the pieces between matches.
 struct SplitByPattern {
   Regex pattern;
   SplitBehavior behavior = SplitBehavior::kIsolated;
   bool invert = false;
 };
-/// Cuts out digits, each alone or in runs.
+/// Splits off digits: each digit (`individual`) or each run of digits is a word.
 struct SplitDigits {
   bool individual = false;
 };
-/// Words as bytes, by GPT-2's pattern where `use_regex` holds.
+/// Words are bytes; with `use_regex`, the text is split by gpt2_pattern().
 struct ByteLevel {
   bool add_prefix_space = true;
   bool use_regex = true;
 };
-/// Replaces spaces by a character and puts one before the text.
+/// Replaces spaces by `replacement` and may prepend one to the text.
 struct Metaspace {
+  /// kFirst: prepends only at the beginning of the whole text, not after an added token.
   enum class Prepend : uint8_t { kAlways, kFirst, kNever };
   std::string replacement = "\xE2\x96\x81";
   Prepend prepend = Prepend::kAlways;
-  bool split = true;
+  bool split = true;  ///< Splits before each replacement.
 };
 using PreTokenizer = std::variant<SplitByPattern, SplitDigits, ByteLevel, Metaspace>;
 
-/// GPT-2's pattern of words.
+/// Returns GPT-2's pattern of words.
 const Regex& gpt2_pattern();
 
-/// A word, and whether it begins where the whole text does.
+/// A word of a text.
 struct Word {
   std::string_view text;
-  bool at_start = false;
+  bool at_start = false;  ///< True if the word begins at the beginning of the whole text.
 };
 
-/// The words of a text after all steps in turn. The words refer to `text` or to `storage`.
-/// Errors: a pattern beyond its limits.
+/// Returns the words of a text after all steps in turn. The words refer to `text` or to `storage`.
+/// Errors: those of Regex::find().
 Result<std::vector<Word>> split_words(const std::vector<PreTokenizer>& steps, Word text,
                                       std::deque<std::string>& storage);
 

@@ -1,4 +1,4 @@
-// Tokenizer: text to ids and back, as a Hugging Face tokenizer.json says.
+// Tokenizer: text to token ids and back, by a Hugging Face tokenizer.json.
 // Not chat templates (chat_template.h), and not models other than byte-pair encoding.
 #pragma once
 
@@ -17,43 +17,44 @@
 namespace stow::text {
 
 struct EncodeOptions {
-  /// Adds what the post-processor adds, as a token that begins a text. A rendered chat template has
-  /// its own.
+  /// True: adds the tokens of the post-processor, such as a beginning-of-text token. A rendered
+  /// chat template already contains its special tokens.
   bool add_special_tokens = true;
 };
 struct DecodeOptions {
-  /// Leaves tokens out that the file calls special.
+  /// True: leaves out tokens that the file marks as special.
   bool skip_special_tokens = false;
 };
 
-/// A tokenizer. Cheap to copy; safe for use by several threads.
+/// A tokenizer. Cheap to copy; thread-safe.
 class Tokenizer {
  public:
   struct Impl;
 
   /// Reads a tokenizer.json: BPE models with byte-level or SentencePiece-like words. Padding and
-  /// truncation in the file are ignored. Errors: "PATH: KEY: reason" for a file that is missing,
-  /// damaged or needs what is not supported, by name.
+  /// truncation in the file are ignored.
+  /// Errors: "PATH: KEY: reason" for a missing or damaged file, or an unsupported feature (by
+  /// name).
   static Result<Tokenizer> load(const std::string& path);
-  /// The same from the text of such a file; `name` stands for the path in errors.
+  /// Like load(), from the text of a tokenizer.json; `name` replaces the path in errors.
   static Result<Tokenizer> parse(std::string_view json, const std::string& name);
-  /// The same from the parsed JSON. Errors: "KEY: reason".
+  /// Like load(), from parsed JSON. Errors: "KEY: reason".
   static Result<Tokenizer> from_json(const Json& json);
 
-  /// The ids of a text.
-  /// Errors: the text is not UTF-8; a pattern of words takes too long on it.
+  /// Returns the ids of a text.
+  /// Errors: the text is not UTF-8; those of Regex::find().
   Result<std::vector<int32_t>> encode(std::string_view text,
                                       const EncodeOptions& options = {}) const;
 
-  /// The text of ids; ids that are not there give nothing. Bytes that are no UTF-8 give U+FFFD.
+  /// Returns the text of ids. Unknown ids are skipped; bytes that are not UTF-8 become U+FFFD.
   std::string decode(std::span<const int32_t> ids, const DecodeOptions& options = {}) const;
 
-  /// The id of a token as the file writes it, added tokens included, or -1.
+  /// Returns the id of a token as it is spelled in the file, or -1. Includes added tokens.
   int32_t id_of(std::string_view token) const;
-  /// The token of an id as the file writes it; empty for an id that is not there.
+  /// Returns the token of an id as it is spelled in the file; "" for an unknown id.
   std::string token_of(int32_t id) const;
   bool is_special(int32_t id) const;
-  /// One more than the largest id.
+  /// The largest id plus one.
   int32_t end_id() const;
 
  private:
@@ -61,24 +62,24 @@ class Tokenizer {
   std::shared_ptr<const Impl> impl_;
 };
 
-/// Decodes ids as they come, without splitting a character: what is returned are whole characters,
-/// and all of them together are the text that decode gives.
+/// Decodes ids one by one and returns whole characters only. The concatenated results are the text
+/// that decode() returns.
 class StreamDecoder {
  public:
   explicit StreamDecoder(Tokenizer tokenizer, const DecodeOptions& options = {})
       : tokenizer_(std::move(tokenizer)), options_(options) {}
 
-  /// The text that one more id makes certain; empty while a character is unfinished.
+  /// Adds an id and returns the text that is now complete; "" while a character is incomplete.
   std::string push(int32_t id);
-  /// The rest: U+FFFD for a character that was never finished.
+  /// Returns the remaining text: U+FFFD for an incomplete character.
   std::string finish();
 
  private:
-  std::string emit(bool all);
+  std::string emit(bool all);  // new text; `all`: also an incomplete character
 
   Tokenizer tokenizer_;
   DecodeOptions options_;
-  std::vector<int32_t> ids_;  // from the last place on at which decoding may begin anew
+  std::vector<int32_t> ids_;  // ids from the last place at which decoding may restart
   size_t n_context_ = 0;      // number of ids_ whose text has been returned
   size_t emitted_bytes_ = 0;  // bytes of the text of ids_
 };

@@ -1,5 +1,5 @@
-// The text side of a model folder: its tokenizer, its chat template and the names of its special
-// tokens. Not its weights.
+// TokenizerFolder: the tokenizer, chat template and special tokens of a model folder.
+// Not its weights.
 #pragma once
 
 #include <optional>
@@ -11,21 +11,22 @@
 
 namespace stow::text {
 
-/// The texts of a Hugging Face folder or a GGUF file: tokenizer and chat template.
+/// The tokenizer and the chat template of a Hugging Face folder or a GGUF file.
 struct TokenizerFolder {
   Tokenizer tokenizer;
   std::optional<ChatTemplate> chat_template;
-  /// {"bos_token": "<s>", …}: what templates read by name.
+  /// Template variables for special tokens: {"bos_token": "<s>", …}.
   Json special_tokens = Json::object();
 
-  /// Reads tokenizer.json and, where they are there, tokenizer_config.json and chat_template.jinja,
-  /// which goes before the template in tokenizer_config.json; or the metadata of a GGUF file.
+  /// Reads tokenizer.json and, if they exist, tokenizer_config.json and chat_template.jinja, which
+  /// takes precedence over the template in tokenizer_config.json; or the metadata of a GGUF file.
   /// Errors: "FILE: KEY: reason".
   static Result<TokenizerFolder> load(const std::string& path);
 
-  /// A conversation as the text that the model continues: `messages` is an array of objects with
-  /// `role` and `content`; `tools` may be null. The text has its special tokens: encode it without
-  /// more. Errors: there is no template; what the template raises.
+  /// Returns a conversation as the text that the model continues. `messages`: an array of objects
+  /// with `role` and `content`. `tools`: may be null. The text contains its special tokens: encode
+  /// it with add_special_tokens = false.
+  /// Errors: there is no template; those of ChatTemplate::render().
   Result<std::string> render_chat(const Json& messages, const Json& tools = nullptr,
                                   bool add_generation_prompt = true) const;
 };

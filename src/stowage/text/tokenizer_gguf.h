@@ -9,13 +9,14 @@
 
 namespace stow::text {
 
-/// The tokenizer that the entries tokenizer.ggml.* describe, as the tokenizer.json of the same
-/// model has it: of the model "gpt2" byte-level BPE, split as tokenizer.ggml.pre names; of "llama"
-/// SentencePiece-like BPE, its merges from the file or from its scores.
-/// Errors: "PATH: KEY: reason"; other models and splits, by name.
+/// Returns the tokenizer that the metadata tokenizer.ggml.* describes; it tokenizes like the
+/// tokenizer.json of the same model. tokenizer.ggml.model "gpt2": byte-level BPE with the split
+/// that tokenizer.ggml.pre names. "llama": SentencePiece-like BPE with merges from the file or
+/// derived from its scores.
+/// Errors: "PATH: KEY: reason", also for other models and splits (by name).
 Result<Tokenizer> gguf_tokenizer(const GgufFile& file);
 
-/// The same as the text of a tokenizer.json that Hugging Face's tokenizers read.
+/// Returns the tokenizer as a tokenizer.json that Hugging Face's tokenizers can read.
 Result<Json> gguf_tokenizer_json(const GgufFile& file);
 
 }  // namespace stow::text

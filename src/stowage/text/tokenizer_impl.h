@@ -1,4 +1,4 @@
-// The parts of a tokenizer, as the reader of files puts them together.
+// Tokenizer::Impl: the parts of a tokenizer that the readers of files assemble.
 // Not for users; see tokenizer.h.
 #pragma once
 
@@ -12,25 +12,30 @@
 
 namespace stow::text {
 
-/// Steps of a decoder, over the list of tokens. Source: Hugging Face's tokenizers, decoders/.
-struct DecodeByteLevel {};  ///< Joins all tokens, from the byte-level alphabet to bytes to UTF-8.
-struct DecodeByteFallback {};  ///< Runs of <0x00> to <0xFF> become the text of these bytes.
-struct DecodeFuse {};          ///< Joins all tokens to one.
-struct DecodeStrip {           ///< Takes up to so many of a character from each token's ends.
+/// Steps of a decoder, each of which maps a list of tokens. Source: Hugging Face's tokenizers,
+/// decoders/.
+struct DecodeByteLevel {};  ///< Joins all tokens and decodes the byte-level alphabet to UTF-8.
+struct DecodeByteFallback {};  ///< Decodes runs of <0x00> to <0xFF> to UTF-8.
+struct DecodeFuse {};          ///< Joins all tokens into one.
+/// Removes up to `start` times `content` from the beginning, and up to `stop` times from the end,
+/// of each token.
+struct DecodeStrip {
   std::string content;
   size_t start = 0, stop = 0;
 };
-struct DecodeMetaspace {  ///< The replacement becomes a space; that of the first token is dropped.
+/// Replaces `replacement` by a space; removes it in the first token if
+/// `drops_first`.
+struct DecodeMetaspace {
   std::string replacement;
   bool drops_first = true;
 };
 using DecoderStep = std::variant<DecodeByteLevel, DecodeByteFallback, DecodeFuse, DecodeStrip,
                                  DecodeMetaspace, Replace>;
 
-/// The text of tokens after all steps, joined; without steps, joined by spaces.
+/// Applies all steps and returns the joined tokens; without steps, the tokens joined by spaces.
 std::string decode_tokens(const std::vector<DecoderStep>& steps, std::vector<std::string> tokens);
 
-/// Ids of words that were encoded before. Bounded; used by one thread at a time.
+/// A bounded cache of the ids of words. One thread at a time uses it.
 struct WordCache {
   struct StringHash {
     using is_transparent = void;
@@ -52,7 +57,7 @@ struct Tokenizer::Impl {
   std::unordered_map<int32_t, size_t> added_by_id;
   std::unordered_map<std::string, int32_t> added_ids;
   AddedTokenMatcher raw_matcher, normalized_matcher;
-  std::vector<int32_t> prefix, suffix;  // around a text, with special tokens
+  std::vector<int32_t> prefix, suffix;  // added around a text if add_special_tokens
   std::vector<DecoderStep> decoder;
   int32_t end_id = 0;
 

@@ -11,29 +11,29 @@
 
 namespace stow::text {
 
-/// The bytes of the character that begins at `at` (1 to 4). `text` is valid UTF-8.
+/// Returns the length in bytes (1 to 4) of the character at `at`. `text` must be valid UTF-8.
 int char_bytes(std::string_view text, size_t at);
 
-/// The code point of the character that begins at `at`. `text` is valid UTF-8.
+/// Returns the code point of the character at `at`. `text` must be valid UTF-8.
 char32_t decode_char(std::string_view text, size_t at);
 
 void append_utf8(std::string& out, char32_t code_point);
 
-/// True if the character has the property White_Space, as `\s` of Oniguruma and Rust's regex.
+/// True if the character has the property White_Space, like `\s` of Oniguruma and Rust's regex.
 bool is_space(char32_t c);
-/// True if the character is of category Nd, Nl or No, as Rust's char::is_numeric.
+/// True if the character is of category Nd, Nl or No, like Rust's char::is_numeric.
 bool is_numeric(char32_t c);
-/// True if the character is alphabetic, a mark, a decimal digit or a connector, as `\w` of Rust's
+/// True if the character is alphabetic, a mark, a decimal digit or a connector, like `\w` of Rust's
 /// regex.
 bool is_word(char32_t c);
 
 enum class NormalForm : uint8_t { kNfc, kNfd, kNfkc, kNfkd };
 
-/// The text in a normal form of Unicode. ASCII text is returned as it is.
-/// Errors: the library's, for text beyond its limits.
+/// Returns the text in a Unicode normal form. ASCII text is returned unchanged.
+/// Errors: those of utf8proc, for text beyond its limits.
 Result<std::string> normalize(std::string_view text, NormalForm form);
 
-/// The bytes as UTF-8, each maximal ill-formed sequence replaced by one U+FFFD.
+/// Returns the bytes as UTF-8, with each maximal ill-formed sequence replaced by one U+FFFD.
 /// Source: Unicode 15, section 3.9, "U+FFFD Substitution of Maximal Subparts"; Rust's
 /// from_utf8_lossy.
 std::string to_utf8_lossy(std::string_view bytes);

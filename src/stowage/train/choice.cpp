@@ -70,12 +70,13 @@ bool is_nearly_within(const TrainConfig& config, const BytesByKind& peak_bytes,
 // Of placements that are alike but for the memories beside the device the search plans the first. Where
 // that is too much for one of those as well, others tell what the device alone would need: the forms
 // that need least of it first, until one has room for the rest.
-void plan_those_with_room(const Job& job, const Budgets& budgets, const TooMuch& too_much,
-                          std::vector<Placement> ladder, Choice& choice) {
+void plan_those_with_room(const Job& job, const Budgets& budgets,
+                          const OverBudgetPlacements& over_budget, std::vector<Placement> ladder,
+                          Choice& choice) {
   const TrainConfig& config = job.config();
-  std::erase_if(ladder, [&](const Placement& p) { return !too_much.is_known(p); });
+  std::erase_if(ladder, [&](const Placement& p) { return !over_budget.is_known(p); });
   std::stable_sort(ladder.begin(), ladder.end(), [&](const Placement& a, const Placement& b) {
-    return too_much.noted_bytes(a) < too_much.noted_bytes(b);
+    return over_budget.noted_bytes(a) < over_budget.noted_bytes(b);
   });
   for (const Placement& placement : ladder) {
     if (!has_room_for_state(job, placement, budgets)) continue;
@@ -102,11 +103,11 @@ namespace {
 Choice find_fit(const Job& job, const Budgets& budgets, std::span<const Candidate> known) {
   Choice choice;
   const TrainConfig& config = job.config();
-  TooMuch too_much(config, budgets);
+  OverBudgetPlacements over_budget(config, budgets);
   const std::vector<Placement> ladder = placement_ladder(config, job.model().sizes());
   using Work = std::function<JobPlan()>;
   const auto begin = [&](size_t i) -> std::optional<Work> {
-    if (too_much.is_known(ladder[i])) return std::nullopt;
+    if (over_budget.is_known(ladder[i])) return std::nullopt;
     const auto is_this = [&](const Candidate& c) { return c.placement == ladder[i]; };
     if (const auto at = std::find_if(known.begin(), known.end(), is_this); at != known.end())
       return [&candidate = *at] {
@@ -118,9 +119,9 @@ Choice find_fit(const Job& job, const Budgets& budgets, std::span<const Candidat
     return [&job, &budgets, &placement = ladder[i]] { return job.plan_to_fit(placement, budgets); };
   };
   parallel_in_order(ladder.size(), job.threads(), begin, [&](size_t i, JobPlan plan) {
-    if (too_much.is_known(ladder[i])) return true;  // by now
+    if (over_budget.is_known(ladder[i])) return true;  // by now
     const std::string over = over_budgets(config, plan, budgets);
-    too_much.note(ladder[i], plan.peak_bytes);
+    over_budget.note(ladder[i], plan.peak_bytes);
     choice.candidates.push_back({ladder[i], plan.peak_bytes, over});
     if (over.empty()) choice.plan = std::move(plan);
     return !over.empty();
@@ -139,7 +140,7 @@ Choice find_fit(const Job& job, const Budgets& budgets, std::span<const Candidat
       break;
     }
   }
-  if (!choice.plan) plan_those_with_room(job, budgets, too_much, ladder, choice);
+  if (!choice.plan) plan_those_with_room(job, budgets, over_budget, ladder, choice);
   return choice;
 }
 

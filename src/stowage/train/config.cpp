@@ -153,19 +153,21 @@ Result<void> Loader::read_toml(const std::string& path) {
 // A key that was set and does nothing is a mistake of whoever set it.
 Result<void> Loader::check_scopes() const {
   for (const ConfigKey& key : config_keys()) {
-    if (!places_.contains(key.name) || key.is_of_model(config_)) continue;
+    if (!places_.contains(key.name) || key.is_in_scope(config_)) continue;
     if (key.name == "train.sample" && config_.train.sample == 0) continue;  // as it is
     if (key.scope == KeyScope::kSizes)
-      return fail("{} has no effect with {}", with_place(key.name), with_place("model.path"));
+      return fail("{} has no effect with {}; leave one of them out", with_place(key.name),
+                  with_place("model.path"));
     if (!config_.model.is_from_files())
-      return fail("{} has no effect without model.path", with_place(key.name));
+      return fail("{} has no effect without a model from files: set model.path",
+                  with_place(key.name));
     return config_.lora.init.empty()
                ? fail("{} has no effect without an adapter: set lora.rank", with_place(key.name))
-               : fail("{} has no effect with {}, which says so itself", with_place(key.name),
-                      with_place("lora.init"));
+               : fail("{} has no effect with {}, whose adapter_config.json sets it; leave it out",
+                      with_place(key.name), with_place("lora.init"));
   }
   if (places_.contains("model.dtype") && !config_.lora.is_used())
-    return fail("{} has no effect without an adapter: weights that train are f32",
+    return fail("{} has no effect without an adapter: weights that train are f32; set lora.rank",
                 with_place("model.dtype"));
   if (config_.data.valid_fraction > 0 && !config_.eval.data.empty())
     return fail("{} does not go with {}", with_place("data.valid_fraction"), with_place("eval.data"));
@@ -174,17 +176,17 @@ Result<void> Loader::check_scopes() const {
 
 Result<void> Loader::check_optimizer() const {
   for (const ConfigKey& key : config_keys())
-    if (places_.contains(key.name) && key.is_of_model(config_) && !key.serves(config_)) {
+    if (places_.contains(key.name) && key.is_in_scope(config_) && !key.has_effect(config_)) {
       if (key.optimizers.empty())
-        return fail("{} has no effect with {}", with_place(key.name),
-                    with_place("optimizer.schedule"));
+        return fail("{} has no effect with {}; set optimizer.schedule=cosine",
+                    with_place(key.name), with_place("optimizer.schedule"));
       return fail("{} has no effect with {}; it has one with {}", with_place(key.name),
                   with_place("optimizer.name"), key.optimizers);
     }
   const TrainConfig::Optimizer& o = config_.optimizer;
   if (places_.contains("optimizer.moments") && o.name == "sgd" && o.momentum == 0)
-    return fail("{} has no effect with {}: there is no moment", with_place("optimizer.moments"),
-                with_place("optimizer.momentum"));
+    return fail("{} has no effect with {}: there is no moment; set optimizer.momentum",
+                with_place("optimizer.moments"), with_place("optimizer.momentum"));
   return {};
 }
 
@@ -203,12 +205,12 @@ Result<void> Loader::check_model() const {
 
 Result<void> Loader::check_loss() const {
   const TrainConfig::Train& t = config_.train;
-  if (t.loss_chunk > config_.tokens_a_step())
-    return fail("{} has no effect: a step has {} tokens", with_place("train.loss_chunk"),
-                config_.tokens_a_step());
+  if (t.loss_chunk > config_.microbatch_tokens_per_device())
+    return fail("{} has no effect: a device has {} tokens of a microbatch; set fewer",
+                with_place("train.loss_chunk"), config_.microbatch_tokens_per_device());
   if (config_.model.is_from_files()) return {};
   if (t.vocab_block > config_.model.vocab)
-    return fail("{} has no effect with {}", with_place("train.vocab_block"),
+    return fail("{} has no effect with {}; set a smaller block", with_place("train.vocab_block"),
                 with_place("model.vocab"));
   if (t.loss_chunk > 0 && t.vocab_block > 0)
     return fail("{} does not go with {}: logits are cut by tokens or by words", with_place("train.vocab_block"),
@@ -220,7 +222,8 @@ Result<void> Loader::check_loss() const {
 Result<void> Loader::check_places() const {
   const TrainConfig::Memory& m = config_.memory;
   if (m.host && !config_.is_virtual())
-    return fail("{} has no effect with {}: the host's memory is the device's there",
+    return fail("{} has no effect with {}: the host's memory is the device's there; set "
+                "memory.device",
                 with_place("memory.host"), with_place("runtime.platform"));
   if (!config_.runtime.disk_folder.empty() && !m.disk)
     return fail("{} has no effect without a disk: set memory.disk",
@@ -244,8 +247,8 @@ Result<void> Loader::check_places() const {
     return fail("{} has nowhere to put them: set memory.disk, or runtime.platform=virtual",
                 with_place("memory.policy"));
   if (moves && config_.model.layers == 0)
-    return fail("{} has no effect with {}: it moves what layers keep", with_place("memory.policy"),
-                with_place("model.layers"));
+    return fail("{} has no effect with {}: it moves residuals of layers; set another policy",
+                with_place("memory.policy"), with_place("model.layers"));
   for (const auto& [key, form] :
        {std::pair<std::string_view, const std::string&>("memory.feed_forward", m.feed_forward),
         {"memory.loss", m.loss}}) {
@@ -259,15 +262,18 @@ Result<void> Loader::check_places() const {
       return fail("{} would change numbers with {}: gradients of weights are rounded once a chunk",
                   with_place(key), with_place("train.compute"));
     if (key == "memory.feed_forward" && config_.model.layers == 0)
-      return fail("{} has no effect: {}", with_place(key), with_place("model.layers"));
+      return fail("{} has no effect with {}; set memory.feed_forward=whole", with_place(key),
+                  with_place("model.layers"));
     if (!config_.has_chunks())
-      return fail("{} has no effect: a chunk has {} tokens, and a step {}", with_place(key),
-                  kProductBlock, config_.tokens_a_step());
+      return fail("{} has no effect: a chunk has {} tokens, and a device has {} of a microbatch; "
+                  "leave it out",
+                  with_place(key), kProductBlock, config_.microbatch_tokens_per_device());
   }
   if (m.activations != "auto" && m.policy != "auto" && !moves)
     return fail("{} has no effect with {}{}", with_place("memory.activations"),
                 with_place("memory.policy"),
-                m.policy == "nested" ? "; offload_nested moves what enters each block" : "");
+                m.policy == "nested" ? "; offload_nested moves what enters each block"
+                                     : "; set a policy that offloads");
   return {};
 }
 
@@ -309,14 +315,16 @@ Result<void> Loader::check_mesh() const {
     return fail("{} does not go with {}, which cuts the vocabulary already",
                 with_place("train.vocab_block"), with_place("mesh.model"));
   if (m.sequence && m.model == 1)
-    return fail("{} has no effect with {}", with_place("mesh.sequence"), with_place("mesh.model"));
+    return fail("{} has no effect with {}; set mesh.model to 2 or more",
+                with_place("mesh.sequence"), with_place("mesh.model"));
   if (m.sequence)
     if (Result<void> fits = divides("data.seq", config_.data.seq, with_place("mesh.model"), m.model);
         !fits)
       return fits;
   for (const std::string_view key : {"mesh.parameters", "mesh.optimizer"})
     if (places_.contains(key) && m.data == 1 && key_text(*find_key(key), config_) != "auto")
-      return fail("{} has no effect with {}", with_place(key), with_place("mesh.data"));
+      return fail("{} has no effect with {}; set mesh.data to 2 or more", with_place(key),
+                  with_place("mesh.data"));
   return {};
 }
 
@@ -330,9 +338,10 @@ Result<TrainConfig> Loader::finish() {
   if (Result<void> fits = check_model(); !fits) return fits.failure();
   const auto named = [&](std::string_view name) { return with_place(name); };
   if (config_.eval.patience > 0 && config_.eval.every == 0)
-    return fail("{} has no effect with {}", with_place("eval.patience"), with_place("eval.every"));
+    return fail("{} has no effect with {}; set eval.every", with_place("eval.patience"),
+                with_place("eval.every"));
   if (config_.eval.keep_best && config_.eval.every == 0)
-    return fail("{} has no effect with {}: the last weights alone are evaluated",
+    return fail("{} has no effect with {}: only the last weights are evaluated; set eval.every",
                 with_place("eval.keep_best"), with_place("eval.every"));
   if (Result<void> fits = check_sizes(config_, named); !fits) return fits.failure();
   if (Result<void> fits = check_sizes(for_evaluation(config_), named); !fits) return fits.failure();
@@ -391,7 +400,7 @@ Result<TrainConfig> load_train_config(const ConfigSources& sources) {
 ConfigText config_text(const TrainConfig& config) {
   ConfigText text;
   for (const ConfigKey& key : config_keys())
-    if (std::string value = key_text(key, config); !value.empty() && key.serves(config))
+    if (std::string value = key_text(key, config); !value.empty() && key.has_effect(config))
       text.emplace_back(key.name, std::move(value));
   return text;
 }
@@ -399,7 +408,7 @@ ConfigText config_text(const TrainConfig& config) {
 ConfigText config_to_resume(const TrainConfig& config) {
   ConfigText text;
   for (const ConfigKey& key : config_keys())
-    if (key.resumes && key.serves(config)) text.emplace_back(key.name, key_text(key, config));
+    if (key.resumes && key.has_effect(config)) text.emplace_back(key.name, key_text(key, config));
   return text;
 }
 
@@ -407,7 +416,7 @@ std::string config_toml(const TrainConfig& config) {
   std::string text, section;
   for (const ConfigKey& key : config_keys()) {
     const std::string value = toml_value(key, config);
-    if (value.empty() || !key.serves(config)) continue;
+    if (value.empty() || !key.has_effect(config)) continue;
     const size_t dot = key.name.find('.');
     if (key.name.substr(0, dot) != section) {
       section = key.name.substr(0, dot);

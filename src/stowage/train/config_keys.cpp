@@ -234,7 +234,7 @@ struct Setter {
 
 }  // namespace
 
-bool ConfigKey::is_of_model(const TrainConfig& config) const {
+bool ConfigKey::is_in_scope(const TrainConfig& config) const {
   switch (scope) {
     case KeyScope::kAll:
       return true;
@@ -249,8 +249,8 @@ bool ConfigKey::is_of_model(const TrainConfig& config) const {
   return true;
 }
 
-bool ConfigKey::serves(const TrainConfig& config) const {
-  if (!is_of_model(config)) return false;
+bool ConfigKey::has_effect(const TrainConfig& config) const {
+  if (!is_in_scope(config)) return false;
   if (name == "optimizer.total_steps" && config.optimizer.schedule == "constant") return false;
   const std::string list = fmt::format(" {},", optimizers);
   return optimizers.empty() ||

@@ -1,4 +1,4 @@
-// The table of configuration keys: each row has all that is known of one key.
+// The table of configuration keys: one row for each key, with its field, range, scope and help.
 // Not for users of the configuration; those read the fields of TrainConfig.
 #pragma once
 
@@ -29,7 +29,8 @@ struct FloatField {
 struct BoolField {
   bool& (*get)(TrainConfig&);
 };
-/// Text; one of `choices` where there are any, or what `parse` makes one of them.
+/// A text. If `choices` is set, the value must be one of them; if `parse` is set, it converts the
+/// text first.
 struct TextField {
   std::string& (*get)(TrainConfig&);
   const std::vector<std::string>& (*choices)() = nullptr;
@@ -40,10 +41,10 @@ struct SizeField {
   std::optional<int64_t>& (*get)(TrainConfig&);
 };
 
-/// The models that a key is for.
+/// The models for which a key has an effect.
 enum class KeyScope : uint8_t {
   kAll,
-  kSizes,    ///< The decoder of the configuration's own sizes.
+  kSizes,    ///< The decoder whose sizes the configuration gives.
   kFiles,    ///< Models of model.path.
   kAdapter,  ///< Models of model.path with an adapter that is not read from lora.init.
 };
@@ -56,27 +57,27 @@ struct ConfigKey {
   std::string_view optimizers = "";  ///< Optimizers that use the key: "sgd, lion"; empty for all.
   KeyScope scope = KeyScope::kAll;
 
-  /// True if it has an effect with the configuration's model, optimizer and schedule.
-  bool serves(const TrainConfig& config) const;
-  /// True if its model is of that scope.
-  bool is_of_model(const TrainConfig& config) const;
+  /// True if the key has an effect with the configuration's model, optimizer and schedule.
+  bool has_effect(const TrainConfig& config) const;
+  /// True if the configuration's model is in `scope`.
+  bool is_in_scope(const TrainConfig& config) const;
 };
 
 std::span<const ConfigKey> config_keys();
 
-/// A value as it comes from outside: TOML has types, the command line has text alone.
+/// An unchecked value: typed if from TOML, a text if from the command line.
 struct RawValue {
   std::variant<int64_t, double, bool, std::string> value;
-  bool from_text = false;  ///< A string that is to be read as whatever the key takes.
+  bool from_text = false;  ///< True: `value` is a string to be parsed as the key's type.
 };
 
 /// Sets one key. Errors: "model.dim must be …", without the place.
 Result<void> set_key(const ConfigKey& key, const RawValue& raw, TrainConfig& config);
 
-/// The value as set_key reads it from text; empty for a size that is not set.
+/// Returns the key's value as text that set_key() can parse; "" for a size that is not set.
 std::string key_text(const ConfigKey& key, const TrainConfig& config);
 
-/// "an integer, at least 1".
+/// Returns the accepted values of a key, for people: "an integer, at least 1".
 std::string key_takes(const ConfigKey& key);
 
 }  // namespace stow

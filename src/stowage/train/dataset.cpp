@@ -89,7 +89,7 @@ DatasetPart::DatasetPart(std::shared_ptr<const Examples> examples, int64_t first
     sizes.push_back(static_cast<int32_t>(size));
   }
   counts_.examples = static_cast<int64_t>(kept_.size());
-  layout_ = !options.pack ? one_item_a_row(counts_.examples)
+  layout_ = !options.pack ? one_item_per_row(counts_.examples)
             : in_order    ? pack_in_order(sizes, seq)
                           : pack_tightly(sizes, seq);
   counts_.rows = layout_.n_rows();

@@ -1,5 +1,5 @@
-// A conversation as tokens, with what its assistants say as targets.
-// Not the chat template itself; text/chat_template.h renders it.
+// chat_tokens: a conversation as tokens, of which the assistants' turns are targets.
+// Not the chat template; text/chat_template.h renders it.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 
 namespace stow {
 
-/// How many elements two sequences have in common from the front on.
+/// Returns the length of the longest common prefix of two sequences.
 template <typename Sequence>
 size_t common_prefix(const Sequence& a, const Sequence& b) {
   const auto n = static_cast<std::ptrdiff_t>(std::min(a.size(), b.size()));
@@ -21,12 +21,13 @@ size_t common_prefix(const Sequence& a, const Sequence& b) {
 }
 
 struct ChatTokens {
-  std::vector<int32_t> values;  ///< The id of a target, ~id of another token.
-  int64_t n_lost_turns = 0;     ///< Assistant turns not found in the text; see read_examples.
+  std::vector<int32_t> values;  ///< The id of a target token; ~id of any other token.
+  int64_t n_lost_turns = 0;     ///< Assistant turns not found in the text; see read_examples().
 };
 
-/// The tokens of `messages` and `tools`. `mask_prompt` false: all but the first are targets.
-/// Errors: "messages: reason" for wrong roles, empty answers, and what the template raises.
+/// Returns the tokens of a line with `messages` and `tools`. `mask_prompt`: true: only the
+/// assistants' turns are targets; false: all tokens but the first are.
+/// Errors: "messages: reason" for wrong roles, empty answers, and errors of the template.
 Result<ChatTokens> chat_tokens(const Json& line, const text::TokenizerFolder& text,
                                bool mask_prompt);
 

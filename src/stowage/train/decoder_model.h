@@ -7,11 +7,11 @@
 
 namespace stow {
 
-/// The decoder of a configuration's table `model`.
+/// Returns the decoder with the sizes in a configuration's table `model`.
 nn::DecoderConfig decoder_config(const TrainConfig& config);
-/// TrainModel::axes_of() of a decoder's weight.
+/// Returns the axes of a decoder's weight, for TrainModel::axes_of().
 std::vector<WeightAxis> weight_axes(const nn::DecoderConfig& config, std::string_view path);
-/// The model of `./stowage train`. Batches are "tokens" i32 [B, T + 1].
+/// Returns the model of `./stowage train` without model.path. Batches are "tokens" i32 [B, T + 1].
 TrainModelPtr decoder_model(const TrainConfig& config);
 
 }  // namespace stow

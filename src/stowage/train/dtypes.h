@@ -1,4 +1,4 @@
-// Dtype policies of a training run: what weights, activations and the loss are kept or computed in.
+// Dtype policies of a training run: the dtypes of weights, activations and the loss.
 // Not the conversions; models do those.
 #pragma once
 
@@ -10,13 +10,13 @@
 
 namespace stow {
 
-/// The dtypes that a dtype or a policy asks for, as `train.compute` holds it: "f32", "bf16" (activations and
-/// products in bf16), or "p=bf16,c=f32,o=f32" where weights are not f32. A policy lists `p` (or
-/// params: the weights), `c` (compute: activations and products) and `o` (output: the loss) as jmp
-/// and Levanter write it, "p=f32,c=bf16,o=f32"; a part that is not listed is f32. Dtypes: f32,
-/// float32 or full; bf16, bfloat16 or half.
-/// Errors: a part or a dtype that does not exist, a part given twice, and a loss of another dtype
-/// than f32, which the trainer does not have.
+/// Parses a dtype or a dtype policy and returns its normal form, the value of `train.compute`:
+/// "f32"; "bf16" (activations and products in bf16); or "p=bf16,c=f32,o=f32" if weights are not
+/// f32. A policy is written as by jmp and Levanter, "p=f32,c=bf16,o=f32": `p` or params is the
+/// dtype of weights, `c` or compute that of activations and products, `o` or output that of the
+/// loss. A missing part is f32. Dtypes: f32, float32 or full; bf16, bfloat16 or half.
+/// Errors: an unknown part or dtype, a part given twice, and a loss that is not f32, which the
+/// trainer does not support.
 Result<std::string> parse_compute_dtype(const std::string& text);
 
 /// The dtypes of a run.

@@ -78,7 +78,7 @@ class FastestSearch {
         budgets_(budgets),
         device_(*job.target()->description()),
         ladder_(placement_ladder(config_, job.model().sizes())),
-        too_much_(config_, budgets) {
+        over_budget_(config_, budgets) {
     find_works();
   }
 
@@ -194,7 +194,7 @@ class FastestSearch {
   }
   bool is_passed_over(const Open& o) const {
     if (!fitting_.empty() && o.least_s >= best_s_) return true;
-    return o.placement != works_[o.work].base && too_much_.is_known(*o.placement);
+    return o.placement != works_[o.work].base && over_budget_.is_known(*o.placement);
   }
 
   double step_s(const JobPlan& plan) const {
@@ -216,7 +216,7 @@ class FastestSearch {
   }
 
   void take(JobPlan plan) {
-    too_much_.note(plan.placement, plan.peak_bytes);
+    over_budget_.note(plan.placement, plan.peak_bytes);
     std::string over = over_budgets(config_, plan, budgets_);
     if (over.empty()) {
       const double s = overlapped_s(plan);
@@ -257,7 +257,7 @@ class FastestSearch {
   const Budgets& budgets_;
   const DeviceDescription& device_;
   const std::vector<Placement> ladder_;
-  TooMuch too_much_;
+  OverBudgetPlacements over_budget_;
   std::vector<Work> works_;
   std::vector<Open> open_;
   std::vector<Fitting> fitting_;

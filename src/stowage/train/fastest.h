@@ -1,5 +1,5 @@
-// The placement whose step is the shortest of those that fit, by simulation on a described device.
-// Not the first that fits, for devices of which nothing is known; choice.cpp has that.
+// find_fastest: the fitting placement with the shortest simulated step on a described device.
+// Not the first placement that fits, for devices without a description; choice.cpp has that.
 #pragma once
 
 #include "stowage/base/inside.h"
@@ -8,23 +8,26 @@
 
 namespace stow {
 
-/// Searches the placements that a configuration leaves open, the shortest step first, by what a step takes at
-/// the least; until none can be shorter than what fits. Placements that compute alike, and differ in where
-/// their state lies, are one *work*; of each the one that moves least is planned first. It tells what the
-/// others take: of the device no less than its peak without the state that they move, of time no less than
-/// the busiest stream with that state moved. A work takes no less time than one whose computation it
-/// contains. What cannot fit by that is not planned.
+/// Searches the placements that a configuration leaves open, in the order of lower bounds on their
+/// step times, until no other placement can be faster than the best one that fits. Placements with
+/// the same computation, which differ only in the memory kinds of their state, form a *work*. The
+/// placement of a work that moves least is planned first, and gives bounds for the others: their
+/// peak is at least its peak without the state that they move; their step takes at least as long as
+/// its busiest stream with that state moved. A work takes at least as long as any work whose
+/// computation it contains. Placements that cannot fit by these bounds are not planned.
 ///
-/// The device is that of the job's target, which has a description. The plan has its moves ahead. There is none
-/// where nothing that was planned fits; then something that was not planned may. `candidates` are all that were
-/// planned; those that fit are the last, the slowest first.
+/// The job's target must have a description. The plan has moves ahead. It is none if no planned
+/// placement fits; a placement that was not planned may still fit. `candidates`: all planned
+/// placements; those that fit come last, the slowest first.
 Choice find_fastest(const Job& job, const Budgets& budgets);
 
-/// Near the least that a placement takes of what counts against the device's budget: the peak of `base`,
-/// a plan of the same work, without the state and gradients that `placement` moves and `base` does not.
+/// Estimates a lower bound on the bytes of a placement that count against the device's budget: the
+/// peak of `base`, a plan of the same work, without the state and gradients that `placement` moves
+/// and `base` does not.
 int64_t least_device_bytes(const Job& job, const JobPlan& base, const Placement& placement);
 
-/// Near the least seconds of its step: the busiest stream of `base`, with what more `placement` moves.
+/// Estimates a lower bound on the seconds of a placement's step: the time of the busiest stream of
+/// `base` with the additional moves of `placement`.
 double least_step_s(const Job& job, const JobPlan& base, const Placement& placement,
                     const DeviceDescription& device);
 

@@ -1,5 +1,5 @@
-// Forecast: what a planned step moves between memories and how long it takes on a described device.
-// Not a measurement; `profile` and `train` say what it really took.
+// Forecast: the bytes that a planned step moves, and its simulated time on a described device.
+// Not a measurement; `profile` and `train` measure steps.
 #pragma once
 
 #include <optional>
@@ -17,25 +17,27 @@ struct Forecast {
   int64_t kept_resident_bytes = 0;  ///< MemoryAnalysis::kept_resident_bytes.
   std::optional<DeviceDescription> device;
   std::optional<Simulation> simulation;  ///< None without a device.
-  /// The step if memory had no end; none where that was too much to go through.
+  /// Result of order_bound(); none if the schedule is too long for it.
   std::optional<double> order_bound_s;
   std::string waits;                     ///< Lines for people: where compute waits longest.
 };
 
-/// The device that is asked for by name or file; where none is, this machine as calibration measured
-/// it, if it did.
-/// Errors: as load_device_description and calibrated_description.
+/// Returns the device `asked`, a name or a file. If `asked` is empty: this machine as `calibrate`
+/// measured it; none if it was not calibrated.
+/// Errors: those of load_device_description and calibrated_description.
 Result<std::optional<DeviceDescription>> forecast_device(const std::string& asked, int threads);
 
+/// Returns the forecast of a step; without a device it has no times.
 Forecast forecast_step(const Executable& step, std::optional<DeviceDescription> device);
 
-/// For people: a few lines.
+/// Returns a few lines for people.
 std::string to_string(const Forecast& forecast);
 
-/// {"moved_bytes": {"copy in": …}, "kept_bytes": …, "simulated": {"device": …, "step_s": …, …} or null}.
+/// {"moved_bytes": {"copy in": …}, "kept_bytes": …, "simulated": {"device": …, "step_s": …, …} or
+/// null}.
 Json to_json(const Forecast& forecast);
 
-/// Writes the simulated step as a trace. Errors: as write_trace; no device.
+/// Writes the simulated step as a trace. Errors: those of write_trace; the forecast has no device.
 Result<void> write_simulated_trace(const std::string& path, const Executable& step,
                                    const Forecast& forecast);
 

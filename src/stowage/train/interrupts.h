@@ -1,5 +1,5 @@
 // Interrupts: Ctrl-C and SIGTERM ask a run to stop after its step.
-// Not the stop itself, on which all processes of a run agree; trainer.cpp has that.
+// Not the stop, which all processes of a run must agree on; trainer.cpp has that.
 #pragma once
 
 #include <csignal>
@@ -9,9 +9,10 @@
 
 namespace stow {
 
-/// While one lives, Ctrl-C or SIGTERM sets is_asked_to_stop(); a second one kills the process. A signal that
-/// was ignored before stays ignored: a shell ignores SIGINT for what it runs in the background. SIGPIPE is
-/// ignored, so that a write fails when its reader ends, and a checkpoint can follow. One lives at a time.
+/// While a guard lives, Ctrl-C or SIGTERM sets is_asked_to_stop(); a second signal kills the
+/// process. A signal that was ignored before stays ignored, because a shell ignores SIGINT for
+/// background jobs. SIGPIPE is ignored: a write to a closed pipe fails instead, and the run can
+/// still save a checkpoint. Only one guard may live at a time.
 class InterruptGuard {
  public:
   InterruptGuard();
@@ -24,7 +25,7 @@ class InterruptGuard {
   struct sigaction before_[std::size(kSignals)], before_pipe_;
 };
 
-/// True if this process was asked to stop since the last guard was made.
+/// True if this process got Ctrl-C or SIGTERM since the last guard was made.
 bool is_asked_to_stop();
 
 }  // namespace stow

@@ -101,7 +101,7 @@ Job::Job(const TrainConfig& config, int threads, ModelFactory factory, DeviceDes
     : Job(config, cpu_target(threads, std::move(device)), std::move(factory)) {}
 
 Job::Job(const TrainConfig& config, TargetPtr target, ModelFactory factory,
-         const LeafShardings& lies)
+         const LeafShardings& overrides)
     : config_(config),
       target_(std::move(target)),
       factory_(std::move(factory)),
@@ -171,7 +171,8 @@ Job::Job(const TrainConfig& config, TargetPtr target, ModelFactory factory,
   }
   for (std::vector<StateLeaf>* leaves_of : {&state_, &frozen_})
     for (StateLeaf& leaf : *leaves_of) {
-      if (const auto other = lies.find(leaf.name); other != lies.end()) leaf.sharding = other->second;
+      if (const auto other = overrides.find(leaf.name); other != overrides.end())
+        leaf.sharding = other->second;
       leaf.part = local_type(leaf.type, leaf.sharding, mesh_);
     }
 }

@@ -1,4 +1,4 @@
-// Job: the programs of a training run, traced once and planned under a checkpoint policy.
+// Job: the programs of a training run, traced once and planned for placements.
 // Not the run; nothing here allocates a tensor.
 #pragma once
 
@@ -20,126 +20,132 @@
 
 namespace stow {
 
-/// The leaves of the training state in order, by path ("model/layers/wq", "optimizer/adam/mu/norm").
+/// A leaf of the training state or of the frozen weights.
 struct StateLeaf {
-  std::string name;
-  ArrayType type;  ///< Whole.
-  AxisSharding sharding = {};  ///< How it lies over the job's mesh; no axes where there is none.
+  std::string name;            ///< Its path: "model/layers/wq", "optimizer/adam/mu/norm".
+  ArrayType type;              ///< The type of the whole array.
+  AxisSharding sharding = {};  ///< Sharding over the job's mesh; no axes without a mesh.
   ArrayType part = {};         ///< The type of a position's part.
 };
 
-/// How leaves lie that are to lie otherwise than their configuration says, by name.
+/// By leaf name: shardings that replace those of the configuration.
 using LeafShardings = std::map<std::string, AxisSharding>;
 
-/// The programs of one run. State is the leaves of (model, optimizer, ema), in this order everywhere;
-/// `frozen` those of TrainModel::frozen().
-///   init:    (key u32[2]) -> state; where the parameters come from files
-///            (model) -> (optimizer, ema)
+/// The programs of one run. `state`: the leaves of (model, optimizer, ema), always in this order.
+/// `frozen`: those of TrainModel::frozen().
+///   init:    (key u32[2]) -> state; if the parameters come from files: (model) -> (optimizer, ema)
 ///   step:    (state, frozen, batch) -> (state, loss f32, grad_norm f32, lr f32); state donated
-///   eval:    (model, frozen, batch) -> (loss f32); `model` is the ema where there is one. null where
-///            nothing is held out
-///   sample:  (model, frozen, sample inputs) -> (logits f32[V]); so is it here. null where nothing is drawn
+///   eval:    (model, frozen, batch) -> (loss f32); null without held-out data
+///   sample:  (model, frozen, sample inputs) -> (logits f32[V]); null if no sample is drawn
+/// In eval and sample, `model` is the ema if there is one.
 struct JobPrograms {
   ExecutablePtr init, step, eval, sample;
   std::vector<ExecutablePtr> other_steps;  ///< The steps of batch shapes 1, 2, …
 
+  /// The step of a batch shape.
   const ExecutablePtr& step_of(size_t shape) const {
     return shape == 0 ? step : other_steps[shape - 1];
   }
 };
 
-/// The name of the phase of a batch shape's step: "step", "step (batch shape 1)", …
+/// Returns the name of a step's phase by batch shape: "step", "step (batch shape 1)", …
 std::string step_phase(size_t shape);
 
-/// A job planned one way.
+/// A plan of all programs of a job under one placement.
 struct JobPlan {
   Placement placement;
   JobPrograms programs;
-  BytesByKind peak_bytes{};         ///< Peak of the whole run, every program of it.
-  BytesByKind lower_bound_bytes{};  ///< The same with each program at its largest live sum.
-  std::string peak_phase;           ///< The program whose peak on the device it is.
-  /// Bytes of the run while a program of it runs, and the least that it could take.
+  BytesByKind peak_bytes{};         ///< Peak of the run over all programs.
+  BytesByKind lower_bound_bytes{};  ///< That peak if each program took only its largest live sum.
+  std::string peak_phase;           ///< Name of the phase that has the device's peak.
+  /// One program, and the bytes of the run while it runs.
   struct Phase {
     std::string name;  ///< step_phase(), "init", "eval" or "sample".
     BytesByKind peak_bytes{}, lower_bound_bytes{};
   };
   std::vector<Phase> phases;
   bool moves_ahead = false;  ///< True if moves and collectives of its steps may run ahead.
-  double plan_s = 0;  ///< Time to plan it; of a plan of choose_plan, all that was planned.
+  double plan_s = 0;  ///< Seconds of planning; after choose_plan(), of all plans that it made.
   const Executable& program(std::string_view phase) const;  ///< Program of one of `phases`.
-  const MemoryAnalysis& peak_analysis() const;
-  /// Its owners, arguments by what they are: "state", "frozen weights", "batch".
+  const MemoryAnalysis& peak_analysis() const;              ///< Analysis of peak_phase's program.
+  /// The owners of the device's peak. Arguments are named by their use: "state", "frozen weights",
+  /// "batch".
   std::vector<PeakOwner> peak_owners() const;
 };
 
-/// The memory of the average of the parameters: with the optimizer's state, but never on a device that has a
-/// host beside it.
+/// Returns the memory kind of the average of the parameters: that of the optimizer's state, but
+/// host memory instead of the device if the device has separate host memory.
 MemoryKind ema_kind(const TrainConfig& config, MemoryKind optimizer);
 
-/// The bytes that count against the device's budget: where the host's memory is the device's, both.
+/// Returns the bytes that count against the device's budget: device memory, and host memory if it
+/// is the same RAM.
 int64_t device_bytes(const TrainConfig& config, const BytesByKind& bytes);
 
-/// The bytes that count against each budget.
+/// Returns the bytes that count against each budget.
 BytesByKind budgeted_bytes(const TrainConfig& config, const BytesByKind& bytes);
 
-/// Bytes of each memory that a run may take; none: without limit.
+/// Bytes of each memory kind that a run may use; none: no limit.
 using Budgets = std::array<std::optional<int64_t>, kNumMemoryKinds>;
-/// The budgets of a configuration; its device's budget is `device_bytes`.
+/// Returns the budgets of a configuration with `device_bytes` as the device's budget.
 Budgets budgets_of(const TrainConfig& config, std::optional<int64_t> device_bytes);
 
-/// The part of the budgets for programs: the host's without the window through which devices exchange.
+/// Returns the budgets for programs: host memory without the window through which devices exchange
+/// data.
 Budgets budgets_of_programs(const TrainConfig& config, Budgets budgets);
 
-/// The traced graphs of a configuration. Planning under another policy traces nothing again; with
-/// the state in other memories the graphs are others. Several threads may plan at once.
+/// The traced graphs of a configuration. Planning under another checkpoint policy needs no new
+/// trace; the state in other memory kinds does. Thread-safe.
 class Job {
  public:
-  /// `lies`: of leaves of state() and frozen(), which other forms of the job are asked about.
-  /// Errors: TraceError where the model cannot be built.
+  /// `overrides`: shardings of leaves of state() and frozen() that differ from the configuration's.
+  /// Errors: TraceError if the model cannot be built.
   Job(const TrainConfig& config, TargetPtr target, ModelFactory factory = decoder_model,
-      const LeafShardings& lies = {});
-  /// The same for the CPU with so many threads; plans are made for `device`.
+      const LeafShardings& overrides = {});
+  /// A job for the CPU with `threads` threads. `device`: the device that plans are made for.
   explicit Job(const TrainConfig& config, int threads, ModelFactory factory = decoder_model,
                DeviceDescriptionPtr device = nullptr);
   ~Job();
   Job(Job&&) noexcept;
 
   const TrainConfig& config() const { return config_; }
-  const TargetPtr& target() const { return target_; }  ///< The target of its programs.
+  const TargetPtr& target() const { return target_; }  ///< Target of all programs.
   int threads() const;                                 ///< Threads of the target.
   const TrainModel& model() const { return *model_; }
-  /// The mesh that its programs are for; of rank 0 where one device trains. All sizes of a plan are
-  /// those of one position, and so are the types of its programs.
+  /// The mesh of the programs; of rank 0 for a single device. All sizes of a plan, and the types of
+  /// its programs, are those of one position.
   const MeshShape& mesh() const { return mesh_; }
-  /// How the arrays of a batch lie, by array; a training batch of that shape, or one of evaluation.
+  /// Shardings of the arrays of a training batch of this shape.
   std::vector<AxisSharding> batch_shardings(size_t shape) const;
+  /// Shardings of the arrays of an evaluation batch.
   std::vector<AxisSharding> eval_shardings() const;
-  /// The maker of the model, for configurations near this one.
+  /// The factory of the model, for similar configurations.
   const ModelFactory& factory() const { return factory_; }
-  /// Names and types; where a leaf lies is the placement's.
+  /// Leaves of the state. Their memory kinds depend on the placement.
   const std::vector<StateLeaf>& state() const { return state_; }
-  size_t n_model_leaves() const { return n_model_leaves_; }
-  /// The first leaf of the average of the parameters; the number of leaves where there is none.
+  size_t n_model_leaves() const { return n_model_leaves_; }  ///< The first leaves of state().
+  /// Index of the first leaf of the average of the parameters; the number of leaves if there is no
+  /// average.
   size_t first_ema_leaf() const;
-  /// The leaves of the state that eval and sample take: the first, and how many.
+  /// The leaves of the state that eval and sample take: the index of the first, and their number.
   std::pair<size_t, size_t> evaluated_leaves() const;
-  /// Frozen weights; where they lie is the placement's.
+  /// Frozen weights. Their memory kinds depend on the placement.
   const std::vector<StateLeaf>& frozen() const { return frozen_; }
-  int64_t n_parameters() const;  ///< Trained ones.
+  int64_t n_parameters() const;  ///< Elements of the trained parameters.
   int64_t n_frozen() const;      ///< Elements of the frozen weights.
-  /// "2442240 parameters over 134515008 that are frozen, …; 2 microbatches of 4 sequences of 256 tokens a step".
+  /// Returns "2442240 parameters over 134515008 that are frozen, …; 2 microbatches of 4 sequences
+  /// of 256 tokens a step".
   std::string describe() const;
 
-  /// Plans every program. Memory within the budgets is spent on moves that run ahead, unless they
-  /// are not to: what takes the least memory, and much less time to plan.
+  /// Plans every program. `moves_ahead`: true: moves run ahead as far as the budgets allow; false:
+  /// the plan needs the least memory, and much less time to make.
   JobPlan plan(const Placement& placement, const Budgets& budgets = {},
                bool moves_ahead = true) const;
-  /// plan() with every move by itself, of the steps alone where these take more than a budget.
+  /// Plans without moves ahead, and plans only the steps if these exceed a budget.
   JobPlan plan_until_over(const Placement& placement, const Budgets& budgets) const;
-  /// True if anything that could run ahead moves in a step: between memories, or between devices.
+  /// True if a step moves data between memories or devices.
   bool moves(const Placement& placement) const;
-  /// The plan that tells whether the placement fits: with every move by itself. What does not fit
-  /// so is taken not to with moves ahead, either; where these alone do not fit, this is what runs.
+  /// Returns the plan that decides if a placement fits: without moves ahead, unless nothing moves.
+  /// A placement that does not fit without moves ahead is assumed not to fit with them.
   JobPlan plan_to_fit(const Placement& placement, const Budgets& budgets) const;
 
  private:
@@ -157,50 +163,53 @@ class Job {
   MeshShape mesh_;
   std::vector<StateLeaf> state_, frozen_;
   size_t n_model_leaves_ = 0;
-  std::unique_ptr<std::mutex> tracing_;  // guards what follows, and all that is in it
+  std::unique_ptr<std::mutex> tracing_;  // guards traced_ and its elements
   mutable std::vector<std::unique_ptr<Traced>> traced_;
 };
 
-/// A placement that was weighed, and why it was not chosen ("" for the chosen one).
+/// A placement that was planned, and the reason why it was not chosen ("" for the chosen one).
 struct Candidate {
   Placement placement;
   BytesByKind peak_bytes{};
   std::string verdict;
 };
-/// The plan chosen under a budget, and the candidates passed over.
+/// The plan chosen under budgets, and all candidates.
 struct Choice {
-  std::optional<JobPlan> plan;  ///< None where nothing fits.
-  /// In the order tried. Of those that take as much of a virtual device, and more than there is,
-  /// one.
+  std::optional<JobPlan> plan;  ///< None if no candidate fits.
+  /// In the order tried. Of placements that need the same too many bytes of a virtual device, only
+  /// the first is planned.
   std::vector<Candidate> candidates;
-  bool is_fastest = false;  ///< By simulation, of what fits; else the first of an order that does.
+  /// True: the fastest fitting placement, by simulation. False: the first fitting one of the
+  /// ladder.
+  bool is_fastest = false;
 };
-/// The cheapest placement that fits, or the one asked for; what is elsewhere moves by itself, not
-/// ahead.
+/// Returns the first placement of placement_ladder() that fits, or the configured one; its plan has
+/// no moves ahead.
 Choice find_fit(const Job& job, const Budgets& budgets);
-/// The device that plans of a configuration are to be made for, for the job's target. Processes that train
-/// together must plan alike, and may stand on machines that were calibrated apart: over a mesh a device counts
-/// that was named, and no other.
+/// Returns the device that plans are made for, as the description of the job's target: `device`,
+/// but null for a mesh unless a person named the device (`is_named`). Processes that train together
+/// must make the same plan, and their machines may be calibrated differently.
 DeviceDescriptionPtr device_to_plan_for(const TrainConfig& config,
                                         const std::optional<DeviceDescription>& device, bool is_named);
-/// The plan that runs, with moves ahead where these fit too. If `memory.policy` is "auto" and the job's target
-/// has a description, the placement whose step is the shortest on it (find_fastest); else that of find_fit().
+/// Returns the plan to run, with moves ahead if these fit too. If `memory.policy` is "auto" and the
+/// job's target has a description: the placement with the shortest step on it (find_fastest());
+/// else that of find_fit().
 Choice choose_plan(const Job& job, const Budgets& budgets);
 
-/// A change that would lower the peak, planned.
+/// A change of the configuration that would lower the peak, and its plan's peak.
 struct Remedy {
-  std::string change;  ///< "--set data.batch=8"
-  int64_t peak_bytes = 0;  ///< The bytes that count against the device's budget.
-  bool changes_numbers = false;
-  std::optional<MemoryKind> over;  ///< The first memory whose budget it is beyond; of none it fits.
+  std::string change;              ///< "--set data.batch=8"
+  int64_t peak_bytes = 0;          ///< Bytes that count against the device's budget.
+  bool changes_numbers = false;    ///< True if results change.
+  std::optional<MemoryKind> over;  ///< The first memory kind over its budget; none: it fits.
 };
-/// Changes that a person could make, each planned with its best placement, the lowest peak first. No moves
-/// run ahead in these plans, so a peak is the least that the change asks for.
+/// Plans changes that a person could make, each with its best placement and without moves ahead,
+/// and returns them by peak, the lowest first.
 std::vector<Remedy> plan_remedies(const Job& job, const Choice& choice, const Budgets& budgets);
 
-/// Returns what a plan that computes the loss from all logits at once would need if it computed the
-/// loss a part at a time, with the same placement, where that is less. A change asks for the
-/// placement if another would be chosen by itself.
+/// Returns changes that compute the loss in parts instead of from all logits at once, with the same
+/// placement, if these lower the peak. A change names the placement if another one would be chosen
+/// otherwise.
 std::vector<Remedy> loss_remedies(const Job& job, const JobPlan& plan, const Budgets& budgets);
 
 }  // namespace stow

@@ -1,5 +1,5 @@
-// KernelProfile: the time of a program's kernels by op and by source, with the work they did.
-// Not a trace; when each ran is not kept.
+// KernelProfile: the time and work of a program's kernels, by op and by source.
+// Not a trace; it does not keep the times of single runs.
 #pragma once
 
 #include <map>
@@ -15,30 +15,28 @@ namespace stow {
 struct KernelTotals {
   int64_t calls = 0;
   double seconds = 0;
-  double flops = 0;  ///< Flops of products and attention; masked scores do not count. Else 0.
-  double bytes = 0;  ///< Read and written, each element of an operand once.
-  double least_seconds = 0;  ///< The calls of each kernel, were all as fast as its fastest.
+  double flops = 0;  ///< FLOPs of products and of attention without masked scores; else 0.
+  double bytes = 0;  ///< Bytes read and written, each element of an operand once.
+  double least_seconds = 0;  ///< `seconds` if every call were as fast as its kernel's fastest call.
   KernelTotals& operator+=(const KernelTotals& other);
 };
-/// The work of one call; `calls` and `seconds` are 0.
+/// Returns the work of one call, with `calls` and `seconds` 0.
 KernelTotals kernel_work(const Kernel& kernel);
-/// "dot_general", "rows add", "attention_grad".
+/// Returns the name of a kernel: "dot_general", "rows add", "attention_grad".
 std::string kernel_name(const Kernel& kernel);
 
 class KernelProfile final : public RunObserver {
  public:
-  /// Profiles a program that runs on `threads` threads. One thread's compute is timed by its
-  /// processor time, which a busy neighbour disturbs less: the time from the end of one kernel to
-  /// the end of
-  /// the next.
+  /// Profiles a program that runs on `threads` threads. A single thread is timed by its processor
+  /// time from the end of one kernel to the end of the next, which other processes disturb less.
   explicit KernelProfile(int threads) : one_thread_(threads == 1) {}
   void ran(const RunEvent& event) override;
 
   KernelTotals total() const;
-  double gemm_share() const;  ///< Share of products in the kernels' time.
+  double gemm_share() const;  ///< Share of products in the time of all kernels.
   std::map<std::string, KernelTotals> by_op() const;
   std::map<std::string, KernelTotals> by_source() const;  ///< "layers/mlp/up (decoder.cpp:41)"
-  /// By source, kind and sizes: what a person would look at to make one of them faster.
+  /// By source, kind and sizes: one entry for each kernel that a person might make faster.
   std::map<std::string, KernelTotals> by_kernel() const;
 
  private:

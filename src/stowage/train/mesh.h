@@ -1,5 +1,5 @@
-// The mesh of a training run: its axes, and how each array of a step is cut over them.
-// Not the devices, of which a plan needs none; positions.h has those.
+// The mesh of a training run: its axes, and the sharding of each array of a step.
+// Not the devices, which a plan does not need; positions.h has those.
 #pragma once
 
 #include <optional>
@@ -16,38 +16,36 @@
 
 namespace stow {
 
-/// The axes "replica", "data" and "model" of more than one device, in this order; without any where one
-/// device trains.
+/// Returns the mesh with those of the axes "replica", "data" and "model" that have more than one
+/// device, in this order. It has rank 0 for a single device.
 MeshShape mesh_of(const TrainConfig& config);
 
-/// The axes that a batch is cut over: replicas and data, as far as the mesh has them.
+/// Returns the axes that shard a batch: "replica" and "data", as far as the mesh has them.
 MeshAxes batch_axes(const MeshShape& mesh);
 
-/// How a weight lies. `model` cuts its heads, its feed-forward width or its vocabulary. `data` cuts its
-/// embedding axis, else the largest other axis that it divides; never "layers", along which layers are
-/// read one after another. With mesh.parameters = replicated, `data` cuts nothing; with "auto", no vector of
-/// up to 64 KiB.
-/// `axes`: TrainModel::axes_of(); empty: the first axis of a path "layers/…" is "layers", the others have
-/// no names.
-/// A vocabulary that `model` does not divide stays whole.
-/// Errors: TraceError where `model` does not divide heads or the width of the feed-forward block, naming
-/// the path.
+/// Returns the sharding of a weight. `model` shards its heads, feed-forward width or vocabulary; a
+/// vocabulary that `model` does not divide stays whole. `data` shards the embedding axis, else the
+/// largest other axis that it divides, but never "layers", because layers are read one after
+/// another. With mesh.parameters = replicated, `data` shards nothing; with "auto", no vector of up
+/// to 64 KiB. `axes`: TrainModel::axes_of(); empty: the first axis of a path "layers/…" is
+/// "layers", other axes have no names.
+/// Errors: TraceError that names the path, if `model` does not divide heads or feed-forward width.
 AxisSharding weight_sharding(const TrainConfig& config, const MeshShape& mesh, std::string_view path,
                              const ArrayType& type, std::span<const WeightAxis> axes);
 
-/// How an array of the optimizer's state, or of the average, at `path` lies: as the weight that its path
-/// ends in, if it has that one's shape, or that shape without its last axis or the one before; whole if
-/// not.
+/// Returns the sharding of an array of the optimizer's state or of the average. It is the sharding
+/// of the parameter whose path `path` ends in, if the array has the parameter's shape, or that
+/// shape without its last or second-to-last axis; else the array stays whole.
 AxisSharding state_sharding(const TrainConfig& config, const MeshShape& mesh, std::string_view path,
                             const ArrayType& type, const NamedArrays& parameters,
                             const TrainModel& model);
 
-/// How the residual stream [B, T, d] lies where mesh.sequence asks for it; none where it does not, or where
-/// `model` does not divide the T tokens.
+/// Returns the sharding of the residual stream [B, T, d] under mesh.sequence; none without it, or
+/// if `model` does not divide `tokens`, T.
 std::optional<nn::StreamSharding> stream_sharding(const TrainConfig& config, int64_t tokens);
 
-/// How an array of a batch lies: its first axis, or the second of stacked microbatches, is cut over
-/// replicas and data if they divide it, and if it is not its only one.
+/// Returns the sharding of an array of a batch. batch_axes() shard the first axis, or the second of
+/// stacked microbatches (`is_stacked`), if they divide it and the array has another axis.
 AxisSharding batch_sharding(const MeshShape& mesh, const ArrayType& type, bool is_stacked);
 
 }  // namespace stow

@@ -113,7 +113,7 @@ Result<std::string> save_in_parts(const std::string& folder, const CheckpointMet
     ticket = *begun;
     return {};
   };
-  if (Result<void> all = work_together(positions, kLabel, begin); !all) return all.failure();
+  if (Result<void> all = run_on_all_processes(positions, kLabel, begin); !all) return all.failure();
   const std::array mine = {static_cast<int64_t>(ticket.save_id),
                            int64_t{ticket.replaces_checkpoint}};
   const std::vector<int64_t> first = positions.gather_over_processes(mine, kLabel)[0];
@@ -127,7 +127,7 @@ Result<std::string> save_in_parts(const std::string& folder, const CheckpointMet
     receipt = *written;
     return {};
   };
-  if (Result<void> all = work_together(positions, kLabel, write); !all) return all.failure();
+  if (Result<void> all = run_on_all_processes(positions, kLabel, write); !all) return all.failure();
   const std::array written = {static_cast<int64_t>(receipt.digest), receipt.size_bytes};
   std::vector<SaveReceipt> receipts;
   for (const std::vector<int64_t>& of_process : positions.gather_over_processes(written, kLabel))
@@ -138,14 +138,15 @@ Result<std::string> save_in_parts(const std::string& folder, const CheckpointMet
     const Result<std::string> path = finish_sharded_save(folder, ticket, meta, receipts, keep);
     return path ? Result<void>() : path.failure();
   };
-  if (Result<void> all = work_together(positions, kLabel, finish); !all) return all.failure();
+  if (Result<void> all = run_on_all_processes(positions, kLabel, finish); !all)
+    return all.failure();
   return checkpoint_path(folder, meta.step);
 }
 
 }  // namespace
 
-Result<void> work_together(Positions& positions, std::string_view label,
-                           const std::function<Result<void>()>& work) {
+Result<void> run_on_all_processes(Positions& positions, std::string_view label,
+                                  const std::function<Result<void>()>& work) {
   if (positions.n_processes() == 1) return work();
   std::exception_ptr thrown;
   std::future<Result<void>> running = std::async(std::launch::async, [&]() -> Result<void> {
@@ -180,8 +181,8 @@ Result<void> work_together(Positions& positions, std::string_view label,
   return fail("process {}: {}", first, text_of(messages[first]));
 }
 
-Result<std::string> text_of_first(Positions& positions, std::string_view label,
-                                  const std::function<Result<std::string>()>& make) {
+Result<std::string> text_of_process_0(Positions& positions, std::string_view label,
+                                      const std::function<Result<std::string>()>& make) {
   std::string text;
   const auto work = [&]() -> Result<void> {
     if (!positions.is_first()) return {};
@@ -190,7 +191,7 @@ Result<std::string> text_of_first(Positions& positions, std::string_view label,
     text = std::move(*made);
     return {};
   };
-  if (Result<void> all = work_together(positions, label, work); !all) return all.failure();
+  if (Result<void> all = run_on_all_processes(positions, label, work); !all) return all.failure();
   STOW_CHECK(text.size() <= sizeof(Words), "{} bytes", text.size());
   if (positions.n_processes() == 1) return text;
   return text_of(positions.gather_over_processes(words_of(text), label)[0]);
@@ -199,7 +200,7 @@ Result<std::string> text_of_first(Positions& positions, std::string_view label,
 Result<std::optional<CheckpointName>> latest_checkpoint_of_all(const std::string& folder,
                                                                Positions& positions) {
   const Result<std::string> step =
-      text_of_first(positions, "the newest checkpoint", [&]() -> Result<std::string> {
+      text_of_process_0(positions, "the newest checkpoint", [&]() -> Result<std::string> {
         const Result<std::optional<CheckpointName>> latest = latest_checkpoint(folder);
         if (!latest) return latest.failure();
         return *latest ? std::to_string((*latest)->step) : std::string();
@@ -217,7 +218,7 @@ Result<Checkpoint> open_checkpoint(const std::string& path, const CheckpointRequ
     checkpoint = Checkpoint::open(path, needs, {positions.process(), positions.n_processes()});
     return checkpoint ? Result<void>() : checkpoint.failure();
   };
-  if (Result<void> all = work_together(positions, "opening a checkpoint", open); !all)
+  if (Result<void> all = run_on_all_processes(positions, "opening a checkpoint", open); !all)
     return all.failure();
   return checkpoint;
 }
@@ -243,7 +244,7 @@ Result<PositionBuffers> read_parts(
     }
     return {};
   };
-  if (Result<void> all = work_together(positions, "reading the state", read_all); !all)
+  if (Result<void> all = run_on_all_processes(positions, "reading the state", read_all); !all)
     return all.failure();
   return parts;
 }

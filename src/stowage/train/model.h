@@ -64,7 +64,7 @@ struct LossForm {
 
 /// Sizes by which the search for a placement decides what to try. Plans do not depend on them.
 struct ModelSizes {
-  int64_t layers = 0;  ///< Layers of a scan, with names for policies; 0: policies have no effect.
+  int64_t layers = 0;  ///< Layers of a scan with checkpoint names; 0: policies have no effect.
   int64_t width = 0;   ///< Elements for each token between layers.
   int64_t ffn = 0;     ///< Elements for each token in a layer's widest block; 0: no chunked form.
   int64_t vocab = 0;   ///< Logits for each token; 0: the loss has no chunked form.
@@ -84,7 +84,7 @@ struct HostBatch {
   double weight = 1;   ///< Weight of its loss in a mean over batches.
 };
 
-/// The bytes of some values, as an array of a HostBatch.
+/// Returns the bytes of some values, as an array of a HostBatch.
 template <typename T>
 std::vector<std::byte> bytes_of(const std::vector<T>& values) {
   const std::span<const std::byte> bytes = std::as_bytes(std::span(values));
@@ -111,7 +111,7 @@ class TrainData {
   using RunSample = std::function<std::optional<std::vector<float>>(const HostBatch& inputs)>;
   /// Lines about the data that are printed before a run; "" for none.
   virtual std::string describe() const { return {}; }
-  /// A sample of what the model makes, for people; empty for none.
+  /// Returns a sample from the model of `n` bytes, for people; "" for none.
   virtual std::string sample(const RunSample& /*run*/, uint64_t /*seed*/, int64_t /*n*/) const {
     return {};
   }
@@ -148,14 +148,14 @@ Result<std::vector<DeviceBufferPtr>> read_arrays(
 class TrainModel {
  public:
   virtual ~TrainModel() = default;
-  /// The trained parameters, abstract, on the device, f32 or the dtype that train.compute gives them
-  /// (train/dtypes.h).
+  /// The trained parameters, abstract, on the device, f32 or the dtype that train.compute gives
+  /// them (train/dtypes.h).
   virtual NamedArrays parameters() const = 0;
-  /// Weights that are read and never trained, abstract, on the device, in the dtypes in which they are
-  /// held. They have no gradients and no moments, and checkpoints do not contain them.
+  /// Weights that are read and never trained, abstract, on the device, in the dtypes in which they
+  /// are held. They have no gradients and no moments, and checkpoints do not contain them.
   virtual NamedArrays frozen() const { return {}; }
-  /// The axes of the parameter or frozen weight at that path, by which a mesh cuts it (train/mesh.h).
-  /// Empty: the model has no names for them.
+  /// The axes of the parameter or frozen weight at that path, by which a mesh cuts it
+  /// (train/mesh.h). Empty: the model has no names for them.
   virtual std::vector<WeightAxis> axes_of(std::string_view /*path*/) const { return {}; }
   /// True if the parameters' initial values come from files (open_weights), not from init().
   virtual bool reads_parameters() const { return false; }
@@ -167,13 +167,14 @@ class TrainModel {
   virtual NamedArrays init(const Array& key) const = 0;
   /// The number of shapes of batches. Each has a program of its own, planned before the run.
   virtual size_t n_batch_shapes() const { return 1; }
-  /// The inputs of the loss beside the weights, abstract: a microbatch. Shape 0 is the largest.
+  /// The inputs of the loss other than the weights, abstract: a microbatch. Shape 0 is the largest.
   virtual NamedArrays batch(size_t shape) const = 0;
   /// True if there is data to evaluate on.
   virtual bool evaluates() const { return true; }
   /// The inputs of evaluate().
   virtual NamedArrays eval_batch() const { return batch(0); }
-  /// The loss of a microbatch, an f32 scalar, with the names that policies act on (checkpoint_name).
+  /// The loss of a microbatch, an f32 scalar, with the names that policies act on
+  /// (checkpoint_name).
   virtual Array loss(const ModelArrays& weights, const NamedArrays& batch,
                      const LossForm& form) const = 0;
   /// The weight of each of K microbatches in the loss of an update: f32 [K], with the sum 1.
@@ -200,7 +201,7 @@ class TrainModel {
   virtual ModelSizes sizes() const = 0;
   /// Settings that make the model need less memory; refusals plan them as remedies.
   virtual std::vector<ModelChange> changes() const { return {}; }
-  /// The unit of the loss: "nats a byte".
+  /// The unit of the loss: "nats a byte" (nats per byte).
   virtual std::string loss_unit() const = 0;
   /// Opens the data of the configuration for which the model was made. Errors: "PATH: KEY: reason".
   virtual Result<std::unique_ptr<TrainData>> open_data() const = 0;

@@ -14,9 +14,9 @@ struct Optimizer {
   optim::Schedule schedule;  ///< Learning rate by number of updates done.
   optim::Mask frozen;        ///< Leaves that are not trained; frozen.given() is false if all are.
 
-  /// The learning rate of the next update from this state, f32[].
+  /// Returns the learning rate of the next update from this state, f32[].
   Array learning_rate(const optim::OptState& state) const;
-  /// The leaves of a tree like the parameters that are not frozen.
+  /// Returns the leaves that are not frozen, of a tree with the structure of the parameters.
   template <Tree P>
   optim::Leaves trained(const P& tree) const {
     optim::Leaves leaves = optim::GradientTransformation::leaves_by_path(tree);
@@ -25,7 +25,8 @@ struct Optimizer {
   }
 };
 
-/// The leaves of the model that Muon updates, the layers' matrices. AdamW updates the rest.
+/// Returns the mask of the leaves that Muon updates, the layers' matrices. AdamW updates all
+/// others.
 optim::Mask muon_matrices();
 
 /// The values that `optimizer.name` may have.

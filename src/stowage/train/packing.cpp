@@ -6,7 +6,7 @@
 
 namespace stow {
 
-RowLayout one_item_a_row(int64_t n_items) {
+RowLayout one_item_per_row(int64_t n_items) {
   RowLayout layout;
   layout.items.resize(static_cast<size_t>(n_items));
   std::iota(layout.items.begin(), layout.items.end(), 0);

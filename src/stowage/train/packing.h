@@ -1,5 +1,5 @@
-// Packing: which examples share a row of a batch.
-// Not their tokens (dataset_lines.h), nor the order of rows in training (dataset.h).
+// Packing: the assignment of examples to rows of batches.
+// Not the tokens (dataset_lines.h), nor the order of rows in training (dataset.h).
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace stow {
 
-/// Rows of items: row r holds items[begin[r]] to items[begin[r + 1]], that end not included.
+/// Rows of items: row r holds items [begin[r], begin[r + 1]) of `items`.
 struct RowLayout {
   std::vector<int32_t> items;
   std::vector<int64_t> begin = {0};
@@ -23,13 +23,13 @@ struct RowLayout {
   }
 };
 
-/// Items 0 to n - 1, one a row.
-RowLayout one_item_a_row(int64_t n_items);
-/// Fills rows in the order of the items: an item that does not fit begins the next row. Every size
-/// is from 1 to `capacity`.
+/// Returns rows of one item each, items 0 to n_items - 1.
+RowLayout one_item_per_row(int64_t n_items);
+/// Fills rows in the order of the items: an item that does not fit begins the next row. Sizes must
+/// be from 1 to `capacity`.
 RowLayout pack_in_order(std::span<const int32_t> sizes, int64_t capacity);
-/// Fills rows best-fit decreasing: from the largest item on, each goes into the fullest row that
-/// has room for it; of items of one size the first comes first. Every size is from 1 to `capacity`.
+/// Fills rows by best-fit decreasing: from the largest item on, each goes into the fullest row that
+/// has room for it. Items of equal size keep their order. Sizes must be from 1 to `capacity`.
 /// Source: Johnson et al. 1974, SIAM J. Comput. 3(4).
 RowLayout pack_tightly(std::span<const int32_t> sizes, int64_t capacity);
 

@@ -101,7 +101,7 @@ std::vector<bool> chunked_loss_forms(const TrainConfig& config, const ModelSizes
   const std::string& asked = config.memory.loss;
   if (asked != "auto") return {asked == "chunked"};
   if (!has_wide_loss(config, sizes, p.chunked)) return {false};
-  const int64_t tokens = config.tokens_a_step(), dim = sizes.width;
+  const int64_t tokens = config.microbatch_tokens_per_device(), dim = sizes.width;
   const bool saves = (tokens - kProductBlock) * sizes.vocab > tokens * dim &&
                      (p.parameters == MemoryKind::kDevice || tokens - kProductBlock > dim);
   const bool keeps = p.policy == StepPolicy::kSaveAll && is_all_on_device(p);

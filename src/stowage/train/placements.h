@@ -1,4 +1,4 @@
-// Placement: what a run keeps for its backward pass and where its parts lie, and those worth a try.
+// Placement: the checkpoint policy and the memory kinds of a run, and the placements to try.
 // Not their plans; job.h has those.
 #pragma once
 
@@ -14,41 +14,43 @@ namespace stow {
 
 struct StepForm;  // step.h
 
-/// The checkpoint policy of a run, and the memory of each of its parts.
+/// The checkpoint policy of a run, and the memory kind of each part of its state.
 struct Placement {
   StepPolicy policy = StepPolicy::kSaveAll;
   MemoryKind activations = MemoryKind::kPinnedHost;  ///< Memory to which offloading policies move.
-  MemoryKind optimizer = MemoryKind::kDevice;  ///< Memory of the optimizer's state but scalars.
+  MemoryKind optimizer = MemoryKind::kDevice;  ///< Memory of the optimizer's state without scalars.
   MemoryKind parameters = MemoryKind::kDevice;
   MemoryKind gradients = MemoryKind::kDevice;
   MemoryKind frozen = MemoryKind::kDevice;  ///< Memory of weights that are not trained.
-  bool chunked = false;       ///< The feed-forward blocks, of f32: chunk by chunk.
-  bool chunked_loss = false;  ///< So the loss.
+  bool chunked = false;       ///< True: feed-forward blocks are computed in chunks of tokens.
+  bool chunked_loss = false;  ///< True: the loss is computed in chunks of tokens.
   friend bool operator==(const Placement&, const Placement&) = default;
 };
-/// The form of a step that a placement asks for.
+/// Returns the form of a placement's step.
 StepForm step_form(const Placement& placement);
-/// True if the loss may be computed in chunks without a change of its numbers.
+/// True if the loss can be computed in chunks with the same results.
 bool can_chunk_loss(const TrainConfig& config, const ModelSizes& sizes);
-/// True if nothing of a run leaves the device.
+/// True if state and activations of a run stay on the device.
 bool is_all_on_device(const Placement& placement);
-/// "recompute", "offload_named to disk, optimizer on pinned_host". Gradients are named where they do
-/// not lie beside their parameters.
+/// Returns "recompute", "offload_named to disk, optimizer on pinned_host". Gradients are named if
+/// they are not in the memory kind of the parameters.
 std::string to_string(const Placement& placement);
 
-/// Policies that move nothing, from the cheapest in time to the cheapest in memory.
+/// Returns policies that move nothing, from the cheapest in time to the cheapest in memory.
 std::vector<StepPolicy> policy_ladder();
-/// All that a configuration leaves open, from the cheapest in time to the cheapest in memory.
+/// Returns all placements that a configuration allows, from the cheapest in time to the cheapest in
+/// memory.
 std::vector<Placement> placement_ladder(const TrainConfig& config, const ModelSizes& sizes);
-/// Returns the forms of the feed-forward blocks that are worth a try under a policy, in the order
-/// to try: false is whole, true in chunks. Chunks are worth a try if the backward pass computes the
-/// blocks again, and there is more than one chunk.
+/// Returns the values of Placement::chunked that are worth a try under a policy, in the order to
+/// try them. Chunks are worth a try if the backward pass recomputes the feed-forward blocks and
+/// there is more than one chunk.
 std::vector<bool> chunked_forms(const TrainConfig& config, const ModelSizes& sizes,
                                 StepPolicy policy);
-/// The same of the loss, `p` being the rest of the placement.
+/// Returns the values of Placement::chunked_loss that are worth a try for a placement that is
+/// otherwise `p`.
 std::vector<bool> chunked_loss_forms(const TrainConfig& config, const ModelSizes& sizes,
                                      const Placement& p);
-/// A placement in every form worth a try.
+/// Returns a placement with all values of `chunked` and `chunked_loss` that are worth a try.
 std::vector<Placement> chunk_forms_of(const TrainConfig& config, const ModelSizes& sizes, Placement p);
 
 }  // namespace stow

@@ -1,4 +1,4 @@
-// The text of a plan's page around its figures.
+// The HTML text of a plan's page around its figures.
 // Not the figures; plan_page.h has those.
 #pragma once
 
@@ -6,7 +6,7 @@
 
 namespace stow {
 
-/// The text before and behind the JSON of the figures.
+/// The text before and after the JSON of the figures.
 extern const std::string_view kPlanPageHead, kPlanPageTail;
 
 }  // namespace stow

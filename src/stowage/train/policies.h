@@ -1,5 +1,5 @@
-// The checkpoint policies that a run may take, as a table: what each keeps, moves and costs.
-// Not the decisions value by value; step.h has those.
+// The table of checkpoint policies of a run: names, traits and relative costs.
+// Not the decisions for single values; named_policy() in step.h makes those.
 #pragma once
 
 #include <optional>
@@ -8,7 +8,8 @@
 
 namespace stow {
 
-/// The words of `memory.policy` but "auto", from the cheapest in time to the cheapest in memory.
+/// The values of `memory.policy` except "auto", from the cheapest in time to the cheapest in
+/// memory.
 enum class StepPolicy {
   kSaveAll,
   kSaveDots,
@@ -24,25 +25,24 @@ enum class StepPolicy {
 
 struct StepPolicyTraits {
   StepPolicy policy;
-  std::string_view name;  ///< The word.
-  bool offloads;          ///< It moves values off the device.
-  bool nests;             ///< It is for layers in nested blocks.
-  /// The backward pass of a feed-forward block finds what it needs kept, so that chunks of the block would
-  /// save nothing.
+  std::string_view name;  ///< The value of `memory.policy`.
+  bool offloads;          ///< True if the policy moves values off the device.
+  bool nests;             ///< True if layers are checkpointed in nested blocks.
+  /// True if all residuals of a feed-forward block are kept: computing the block in chunks saves
+  /// nothing.
   bool keeps_feed_forward;
-  /// The policy whose computation a step under this one contains; of the first that policy itself.
+  /// A policy whose computation is contained in a step under this policy; kSaveAll has itself.
   StepPolicy computes_no_less_than;
-  /// How much of a step's time it may cost beside the others, roughly: the order in which policies are tried
-  /// where no device is known.
+  /// Rough rank by time: if no device is known, policies are tried in the order of their costs.
   double cost;
 };
 
-/// Every policy, in the order of the enumeration.
+/// Returns all policies in the order of the enumeration.
 std::span<const StepPolicyTraits> step_policies();
 const StepPolicyTraits& traits_of(StepPolicy policy);
-/// Its word: "offload_named".
+/// Returns the value of `memory.policy`: "offload_named".
 std::string_view policy_name(StepPolicy policy);
-/// The policy of a word; none for "auto" and for what is no word.
+/// Returns the policy of a value of `memory.policy`; none for "auto" and unknown names.
 std::optional<StepPolicy> parse_policy(std::string_view word);
 
 }  // namespace stow

@@ -10,17 +10,17 @@
 
 namespace stow {
 
-/// Writes train/loss, train/grad_norm, train/lr, train/tokens_per_s and validation/loss. Before begin(),
-/// and where that was given no folder, nothing is written.
+/// Writes train/loss, train/grad_norm, train/lr, train/tokens_per_s and validation/loss. Writes
+/// nothing before begin(), and nothing if begin() was given no folder.
 class ProgressEvents {
  public:
-  /// Opens a new event file in the folder (`train.tensorboard`; empty for none) for steps from
-  /// `first_step` on. What earlier files of the folder have of these, TensorBoard drops.
+  /// Opens a new event file in `folder` (`train.tensorboard`; "" for none) for steps from
+  /// `first_step` on. TensorBoard drops events of these steps from earlier files of the folder.
   /// Errors: "train.tensorboard: PATH: reason".
   Result<void> begin(const std::string& folder, int64_t first_step);
-  /// The values of a step, written before this returns. Errors: "PATH: reason".
+  /// Writes the values of a step. They are in the file on return. Errors: "PATH: reason".
   Result<void> step(int64_t step, float loss, float grad_norm, float lr, double tokens_per_s);
-  /// The loss on the data held out, after a step. Errors: "PATH: reason".
+  /// Writes the validation loss after a step. Errors: "PATH: reason".
   Result<void> evaluation(int64_t step, double loss);
 
  private:

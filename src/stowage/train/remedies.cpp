@@ -31,7 +31,7 @@ int64_t power_of_two_up_to(int64_t most) {
 // the batch is not worth chunks.
 int64_t sensible_loss_chunk(const TrainConfig& config, const ModelSizes& sizes) {
   if (sizes.vocab == 0) return 0;
-  const int64_t tokens = config.tokens_a_step();
+  const int64_t tokens = config.microbatch_tokens_per_device();
   const int64_t most = std::min(tokens / kFewestChunks,
                                 tokens * sizes.width / sizes.vocab);
   return power_of_two_up_to(most);
@@ -150,7 +150,7 @@ std::vector<Remedy> plan_remedies(const Job& asked_for, const Choice& choice,
   if (config.memory != open.memory) free_job.emplace(open, asked_for.target(), factory);
   const Job& job = free_job ? *free_job : asked_for;
   std::vector<std::pair<BytesByKind, Placement>> tried;
-  TooMuch too_much(open, budgets);
+  OverBudgetPlacements over_budget(open, budgets);
   std::vector<Placement> ladder = placement_ladder(open, sizes);
   for (const Candidate& candidate : choice.candidates)  // forms that were asked for, and nothing would try
     if (std::find(ladder.begin(), ladder.end(), candidate.placement) == ladder.end())
@@ -163,7 +163,7 @@ std::vector<Remedy> plan_remedies(const Job& asked_for, const Choice& choice,
   // What was planned is shown; else one of those alike that the other memories have room for.
   const auto is_shown = [&](const Placement& placement) {
     return candidate_of(placement) != choice.candidates.end() ||
-           (!too_much.is_known(placement) && has_room_for_state(job, placement, budgets));
+           (!over_budget.is_known(placement) && has_room_for_state(job, placement, budgets));
   };
   const auto begin = [&](size_t i) -> std::optional<Work> {
     const Placement& placement = ladder[i];
@@ -174,7 +174,7 @@ std::vector<Remedy> plan_remedies(const Job& asked_for, const Choice& choice,
   };
   parallel_in_order(ladder.size(), threads, begin, [&](size_t i, const BytesByKind& peak_bytes) {
     if (!is_shown(ladder[i])) return true;  // by now
-    if (!first_over(open, peak_bytes, budgets, 1)) too_much.note(ladder[i], peak_bytes);
+    if (!first_over(open, peak_bytes, budgets, 1)) over_budget.note(ladder[i], peak_bytes);
     tried.emplace_back(peak_bytes, ladder[i]);
     weigh(settings_for(config, sizes, ladder[i], config), peak_bytes, false);
     return true;

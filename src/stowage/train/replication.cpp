@@ -51,8 +51,8 @@ std::vector<Cuttable> cuttable_leaves(const Job& job, const JobPlan& plan) {
 }
 
 BytesByKind peak_with(const Job& job, const JobPlan& plan, const Budgets& budgets,
-                      const LeafShardings& lies) {
-  const Job changed(job.config(), job.target(), job.factory(), lies);
+                      const LeafShardings& overrides) {
+  const Job changed(job.config(), job.target(), job.factory(), overrides);
   return changed.plan(plan.placement, budgets, plan.moves_ahead).peak_bytes;
 }
 

@@ -80,8 +80,8 @@ Result<void> RunState::load_frozen() {
         job_.frozen(), step_inputs().subspan(job_.state().size(), n), positions_, read);
     if (!frozen) return frozen.failure();
     frozen_ = std::move(*frozen);
-    Result<std::string> digest = text_of_first(positions_, "digest of the model",
-                                               [&] { return weights_->digest(); });
+    Result<std::string> digest = text_of_process_0(positions_, "digest of the model",
+                                                   [&] { return weights_->digest(); });
     if (!digest) return digest.failure();
     frozen_digest_ = std::move(*digest);
   }

@@ -1,5 +1,5 @@
-// RunState: the arrays of a training run on its devices, and their way from and to checkpoints.
-// Not when they are saved, nor the steps; trainer.cpp has both.
+// RunState: the arrays of a training run on its devices, loaded from and saved to checkpoints.
+// Not the schedule of saves, nor the steps; trainer.cpp has both.
 #pragma once
 
 #include <memory>
@@ -13,35 +13,37 @@
 
 namespace stow {
 
-/// Parameters, optimizer state and average ("the state"), and the frozen weights, in the order of
-/// JobPrograms, by position of this process. Processes of one run call each function at the same place.
-/// The job, the plan and the positions outlive it.
+/// The state (parameters, optimizer state, average) and the frozen weights, in the order of
+/// JobPrograms, by position of this process. All processes of a run must call each function at the
+/// same point. The job, the plan and the positions must outlive it.
 class RunState {
  public:
-  /// `data_digest`: of the data that the run reads.
+  /// `data_digest`: the digest of the run's data, TrainData::digest().
   RunState(const Job& job, const JobPlan& plan, Positions& positions, std::string data_digest);
 
-  /// Makes the state that a run begins with, from the seed or the model's files.
-  /// Errors: the model's files; CapacityError, DiskError.
+  /// Makes the initial state, from the seed or the model's files.
+  /// Errors: errors of the model's files; CapacityError, DiskError.
   Result<void> make();
-  /// Reads the frozen weights; the last that is read of the model's files. Errors: as make().
+  /// Reads the frozen weights, and closes the model's files. Errors: as make().
   Result<void> load_frozen();
   /// Opens a checkpoint of this job. Errors: as open_checkpoint().
   Result<Checkpoint> open(const std::string& path) const;
-  /// Takes the state of a checkpoint that open() gave. Errors: as read_state().
+  /// Reads the state from a checkpoint that open() returned. Errors: as read_state().
   Result<void> read(const Checkpoint& checkpoint);
-  /// Saves the state in the folder `train.out`; `meta` without its configuration, which is the job's.
-  /// Returns the path. Errors: as save_state().
+  /// Saves the state in the folder `train.out` and returns the path of the checkpoint. Fills in the
+  /// configuration of `meta`. Errors: as save_state().
   Result<std::string> save(CheckpointMeta meta, const Retention& keep);
 
   /// Frees the arrays of the state.
   void clear() { state_.clear(); }
-  /// The arguments of a step before its batch. The state is empty until the step's results are set.
+  /// Returns the first arguments of a step, up to its batch, and gives up the state: set() must
+  /// follow with the step's results.
   PositionBuffers take_step_arguments();
   void set(PositionBuffers state) { state_ = std::move(state); }
-  /// The arguments of evaluation and of samples before their inputs.
+  /// Returns the first arguments of evaluation and sampling, up to their inputs.
   PositionBuffers model_arguments() const;
-  /// Appends each position's part of these arrays to its arguments. `shardings`: by array.
+  /// Uploads each position's part of a batch and appends it to the position's arguments.
+  /// `shardings`: by array.
   void upload(const HostBatch& batch, const NamedArrays& types, std::span<const AxisSharding> shardings,
               PositionBuffers& arguments);
   /// The types of a step's arguments: the state, the frozen weights, the batch.

@@ -1,5 +1,5 @@
 // The training step as a function to trace: loss, gradients, update.
-// Not compiled programs; those are of job.h.
+// Not compiled programs; job.h has those.
 #pragma once
 
 #include <string>
@@ -16,18 +16,18 @@ namespace stow {
 struct TrainState {
   NamedArrays model;
   optim::OptState optimizer;
-  NamedArrays ema;  ///< The average of the model's parameters over steps (train.ema); empty for none.
+  NamedArrays ema;  ///< The average of the parameters over steps (train.ema); empty: none.
 };
 STOW_TREE(TrainState, model, optimizer, ema);
 
-/// Arrays in a dtype; those that have it, and those that are no floats, as they are. Abstract ones stay so.
+/// Converts all float arrays to `dtype`. Abstract arrays stay abstract.
 NamedArrays in_dtype(const NamedArrays& arrays, DType dtype);
-/// Arrays of bf16 as f32, all others as they are: what updates are computed in.
+/// Converts bf16 arrays to f32, the dtype in which updates are computed.
 NamedArrays widened(const NamedArrays& arrays);
-/// Arrays in the dtypes of those of `like`.
+/// Converts each array to the dtype of the array of `like` at the same index.
 NamedArrays in_dtypes_of(const NamedArrays& arrays, const NamedArrays& like);
-/// The state that training begins with, of its parameters. Moments and the average are f32 whatever
-/// the parameters' dtype.
+/// Returns the initial state for these parameters. Moments and the average are f32 for parameters
+/// of any dtype.
 TrainState first_state(const TrainConfig& config, const NamedArrays& parameters);
 /// The state without the parameters.
 struct RestOfState {
@@ -42,32 +42,31 @@ struct StepResult {
 };
 STOW_TREE(StepResult, state, loss, grad_norm, lr);
 
-/// Forms of one step that have the same bits: those of its loss, and where the gradients wait for the
-/// update.
+/// The form of a step. All forms have the same bits.
 struct StepForm {
   LossForm loss = {};
-  MemoryKind gradients = MemoryKind::kDevice;
+  MemoryKind gradients = MemoryKind::kDevice;  ///< Memory of gradients until the update.
   friend auto operator<=>(const StepForm&, const StepForm&) = default;
 };
-/// The types of first_state(), on the device.
+/// Returns abstract arrays with the types of first_state(), on the device.
 TrainState abstract_state(const TrainConfig& config, const TrainModel& model);
-/// The batch of a step of the configuration: a microbatch of that shape, or data.accumulate of them
+/// Returns the abstract batch of a step: a microbatch of this shape, or data.accumulate of them
 /// stacked along a first axis.
 NamedArrays step_batch(const TrainConfig& config, const TrainModel& model, size_t shape = 0);
-/// One step on a batch of step_batch(). The new state lies where the old one does. The gradients of
-/// several microbatches are added up one after another, in one set of buffers.
+/// Computes one step on a batch of step_batch(). The new state has the memory kinds of the old one.
+/// Gradients of several microbatches are summed one after another in one set of buffers.
 StepResult train_step(const TrainConfig& config, const TrainModel& model, const TrainState& state,
                       const NamedArrays& frozen, const NamedArrays& batch,
                       const StepForm& form = {});
-/// That step traced for a state and frozen weights of such types and places, in that order before the
-/// batch.
+/// Traces train_step() for abstract `state` and `frozen`. The graph's inputs: state, frozen, batch.
 Graph trace_step(const TrainConfig& config, const TrainModel& model, const TrainState& state,
                  const NamedArrays& frozen, const StepForm& form, size_t shape = 0);
-/// The arrays of `state` in the memories of those of `like`.
+/// Moves each array of `state` to the memory kind of the array of `like` at the same place.
 TrainState put_like(const TrainState& state, const TrainState& like);
-/// The decisions of a policy, value by value; `elsewhere` is where the offloading ones move values.
+/// Returns the checkpoint policy that decides for each value. `elsewhere`: the memory kind to which
+/// an offloading policy moves values.
 PolicyPtr named_policy(StepPolicy policy, MemoryKind elsewhere = MemoryKind::kPinnedHost);
-/// The same by the name that the policy bears, "offload_named(disk)"; null for any other.
+/// Returns the checkpoint policy with this name, "offload_named(disk)"; null if there is none.
 PolicyPtr step_policy_by_name(std::string_view name);
 
 }  // namespace stow

@@ -1,4 +1,4 @@
-// StepRun: the training step of a configuration, compiled and run by itself, for measurements.
+// StepRun: compiles and runs the training step of a configuration by itself, for measurements.
 // Not a training run: no data, no evaluation, no checkpoints.
 #pragma once
 
@@ -16,34 +16,35 @@ namespace stow {
 
 struct StepRunOptions {
   TrainConfig config;
-  /// Safetensors with the model's leaves by path, f32; empty: those of the model's own files, or seeded.
+  /// Safetensors with the model's leaves by path, f32. Empty: weights of the model's files, or
+  /// random.
   std::string weights_path;
-  /// Safetensors with "tokens" i32 [batch, seq + 1]; empty: seeded, or for a model from files the first
-  /// batch of its data.
+  /// Safetensors with "tokens" i32 [batch, seq + 1]. Empty: random tokens, or for a model from
+  /// files the first batch of its data.
   std::string tokens_path;
-  int64_t budget_bytes = 0;
+  int64_t budget_bytes = 0;  ///< Device memory.
   int threads = 1;
   ModelFactory factory = decoder_model;
 };
 
-/// The step of one configuration, with its state. Used by one thread.
+/// The step of one configuration, with its state. One thread uses it.
 class StepRun {
  public:
-  /// Traces and compiles the step under the first policy that fits, or the one asked for, then
+  /// Traces and compiles the step under the configured policy, or under the first that fits, then
   /// reads or makes weights and tokens.
-  /// Errors: a configuration with memories beside the device's, which it does not use; a file that is
-  ///         missing, malformed or has other tensors or types than the model, with its path and the
-  ///         tensor's name; a weight that is not finite, with its place in the tensor; a token outside
-  ///         the vocabulary; CapacityError where no policy fits the budget.
+  /// Errors: a configuration with memory other than the device's, which StepRun does not use; a
+  ///         file that is missing, malformed or has other tensors or types than the model, with its
+  ///         path and the tensor's name; a weight that is not finite, with its place in the tensor;
+  ///         a token outside of the vocabulary; CapacityError if no policy fits the budget.
   static Result<StepRun> make(const StepRunOptions& options);
 
-  /// Runs one step; returns its loss. The observer, where there is one, hears of every kernel.
+  /// Runs one step and returns its loss. `observer`: null, or told of every kernel.
   float step(RunObserver* observer = nullptr);
 
   const Executable& program() const { return *program_; }
-  const Placement& placement() const { return placement_; }  ///< The placement of its plan.
-  double compile_s() const { return compile_s_; }  ///< From the first trace to the chosen program.
-  int64_t measured_peak_bytes() const;             ///< Since the state was made.
+  const Placement& placement() const { return placement_; }  ///< The placement of the plan.
+  double compile_s() const { return compile_s_; }  ///< Seconds from the first trace to the program.
+  int64_t measured_peak_bytes() const;             ///< Peak since the state was made.
 
  private:
   StepRun() = default;
@@ -58,9 +59,9 @@ class StepRun {
   double compile_s_ = 0;
   DevicePtr device_;
   TrainModelPtr model_;
-  std::unique_ptr<ModelWeights> weights_;  // Weights of the model's files, while they are read.
+  std::unique_ptr<ModelWeights> weights_;  // the model's files, while they are read
   std::vector<DeviceBufferPtr> state_;
-  std::vector<DeviceBufferPtr> rest_;  // The rest of the arguments: frozen weights and the batch.
+  std::vector<DeviceBufferPtr> rest_;  // all other arguments: frozen weights and the batch
 };
 
 }  // namespace stow

@@ -152,7 +152,7 @@ std::optional<int64_t> largest_batch(const SweepPlanner& planner, const SweepPoi
     const int64_t n = search.next();
     SweepPoint changed = point;
     changed.batch = n * parts;
-    changed.of_batch = point.batch;
+    changed.search_batch = point.batch;
     const Result<LeastNeed> need = planner.least_need(changed);
     search.note(n, need ? std::optional(*need) : std::nullopt);
   }

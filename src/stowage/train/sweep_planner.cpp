@@ -125,7 +125,7 @@ Result<LeastNeed> JobPlanner::least_need(const SweepPoint& point) const {
     const Budgets budgets = budgets_of(config, config.memory.device);
     std::vector<Placement> placements = lean_placements(job);
     const std::tuple key(point.mesh.replica, point.mesh.data, point.mesh.model, point.policy,
-                         point.of_batch);
+                         point.search_batch);
     {
       const std::lock_guard lock(mutex_);
       if (const auto known = leanest_.find(key); known != leanest_.end())

@@ -1,4 +1,4 @@
-// JobPlanner: plans the points of a sweep as `plan` would plan them.
+// JobPlanner: plans the points of a sweep in the same way as the command `plan`.
 // Not the sweep; sweep.h has the points and the table.
 #pragma once
 
@@ -17,15 +17,16 @@
 
 namespace stow {
 
-/// The configuration of a point: that of `sources` with the point's mesh, batch and policy.
-/// Errors: as load_train_config; sizes that the mesh does not divide are among them.
+/// Returns the configuration of `sources` with the point's mesh, batch and policy.
+/// Errors: those of load_train_config(), such as sizes that the mesh does not divide.
 Result<TrainConfig> config_of(const ConfigSources& sources, const SweepPoint& point);
 
 class JobPlanner : public SweepPlanner {
  public:
-  /// `threads_of(n)`: threads of each of n devices. `device`: what steps are simulated on; none: without times, as where its
-  /// network does not connect the mesh. `budget_bytes`: what `sources` say of the device's memory. `is_named`:
-  /// whether somebody named the device (device_to_plan_for).
+  /// `device`: the device on which steps are simulated; none, or one whose network does not connect
+  /// a mesh: no step times. `budget_bytes`: the device memory that `sources` set. `threads_of(n)`:
+  /// returns the threads of each of n devices. `is_named`: true if a person named the device
+  /// (device_to_plan_for()).
   JobPlanner(ConfigSources sources, std::optional<DeviceDescription> device,
              std::optional<int64_t> budget_bytes, std::function<int(int64_t)> threads_of,
              bool is_named = true)
@@ -36,13 +37,13 @@ class JobPlanner : public SweepPlanner {
         is_named_(is_named) {}
 
   Result<SweepPlan> plan(const SweepPoint& point) const override;
-  /// The first call of a search finds the leanest placement of its mesh and policy; later ones, of other
-  /// batches, plan that one alone.
+  /// The first call of a search finds the leanest placement of its mesh and policy; later calls,
+  /// for other batches, plan only that placement.
   Result<LeastNeed> least_need(const SweepPoint& point) const override;
   std::optional<int64_t> budget_bytes() const override { return budget_bytes_; }
 
  private:
-  // use() of the job of a point. Errors are those of the configuration and of the trace.
+  // Returns use(job) for the job of a point. Errors: those of the configuration and of the trace.
   template <typename Use>
   auto with_job(const SweepPoint& point, const Use& use) const
       -> decltype(use(std::declval<const Job&>()));
@@ -52,8 +53,8 @@ class JobPlanner : public SweepPlanner {
   std::optional<int64_t> budget_bytes_;
   std::function<int(int64_t)> threads_of_;
   bool is_named_;
-  mutable std::mutex mutex_;  // guards what follows
-  // By mesh, policy and the batch that the search began with.
+  mutable std::mutex mutex_;  // guards leanest_
+  // By mesh, policy and the batch with which the search began.
   mutable std::map<std::tuple<int64_t, int64_t, int64_t, std::string, int64_t>, Placement> leanest_;
 };
 

@@ -132,8 +132,8 @@ class Run {
     positions_.drop_arenas();
     if (Result<void> loaded = state_.load_frozen(); !loaded) return loaded;
     // Once nothing stands in the way of a run, on any process.
-    const Result<void> all =
-        work_together(positions_, "the start of the run", []() -> Result<void> { return {}; });
+    const Result<void> all = run_on_all_processes(positions_, "the start of the run",
+                                                  []() -> Result<void> { return {}; });
     if (!all || !positions_.is_first()) return all;
     Result<std::string> moved = set_aside_checkpoints(config_.train.out);
     if (!moved) return moved.failure();
@@ -146,14 +146,14 @@ class Run {
     if (positions_.n_processes() == 1) return {};
     const char* const label = "the folder of the run";
     const Result<std::string> mark =
-        text_of_first(positions_, label, [&]() -> Result<std::string> {
+        text_of_process_0(positions_, label, [&]() -> Result<std::string> {
           std::string path = fmt::format("{}/.shared-{}-{}", config_.train.out, ::getpid(),
                                          std::chrono::steady_clock::now().time_since_epoch().count());
           if (!std::ofstream(path).put('\n').flush()) return fail("{}: {}", path, std::strerror(errno));
           return path;
         });
     if (!mark) return mark.failure();
-    const Result<void> seen = work_together(positions_, label, [&]() -> Result<void> {
+    const Result<void> seen = run_on_all_processes(positions_, label, [&]() -> Result<void> {
       if (file_exists(*mark)) return {};
       return fail("train.out: expected one folder for all processes, got another {} than that of "
                   "process 0; name a folder that all machines see",
@@ -351,7 +351,7 @@ class Run {
     if (*step->as_int() < 0 || *step->as_int() > step_)
       return fail("{}: is damaged: its best step is {}", saved_, *step->as_int());
     const std::string path = checkpoint_path(config_.train.out, *step->as_int());
-    const Result<std::string> is_there = text_of_first(
+    const Result<std::string> is_there = text_of_process_0(
         positions_, "the best checkpoint", [&]() -> Result<std::string> {
           return std::string(file_exists(path) ? "there" : "");
         });

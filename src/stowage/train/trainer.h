@@ -1,5 +1,5 @@
-// The training run: state on a device, steps, evaluation, checkpoints, progress, a sample.
-// Not the choice of the plan; that is job.h. The parts of a run are run_state.h and run_report.h.
+// The training run: steps, evaluation, checkpoints, progress, a sample; and its plan for people.
+// Not the choice of the plan (job.h), nor the parts of a run (run_state.h, run_report.h).
 #pragma once
 
 #include <memory>
@@ -14,71 +14,75 @@
 
 namespace stow {
 
-/// Exit statuses: a loss, or a gradient's norm, was not finite; Ctrl-C ended a run.
+/// Exit statuses: a loss or gradient norm was not finite; Ctrl-C ended the run.
 inline constexpr int kStatusNotFinite = 3, kStatusInterrupted = 130;
 
 struct RunOptions {
-  bool resume = false;
-  JsonLines* json = nullptr;  ///< One object a step and a summary, when set.
-  std::FILE* text = nullptr;  ///< Progress for people.
-  std::optional<double> predicted_step_s;  ///< To be shown beside what a step takes.
-  std::string trace_path;  ///< The file for the trace of a step; empty for none.
-  /// The devices that it runs on, of the job's target. Null: those of make_positions().
+  bool resume = false;        ///< True: continues from the newest checkpoint of train.out.
+  JsonLines* json = nullptr;  ///< Gets one object for each step and a summary; null: none.
+  std::FILE* text = nullptr;  ///< Gets progress for people; null: none.
+  std::optional<double> predicted_step_s;  ///< Shown next to the measured step time.
+  std::string trace_path;  ///< File for the trace of a step; empty: none.
+  /// The devices to run on, of the job's target. Null: those of make_positions().
   Positions* positions = nullptr;
 };
 
-/// Devices for a job whose capacities are the budgets: one, or the positions of its mesh that this
-/// process has. `world`: the processes that train together; null: this one alone.
-/// Errors: the mesh has not so many devices as the processes share equally.
+/// Returns devices with the budgets as capacities: one, or those for this process's positions of
+/// the job's mesh. `world`: the processes that train together; null: only this process.
+/// Errors: the size of the mesh is not the number of devices of all processes.
 Result<Positions> make_positions(const Job& job, const Budgets& budgets,
                                  comm::World* world = nullptr);
 
-/// Runs the job as planned, on its model's data, which are opened where `data` is null.
-/// Returns the exit status: 0 when done, kStatusNotFinite, or kStatusInterrupted (the state is saved).
-/// Errors: a choice without a plan; data, checkpoints and folders, named; CapacityError never for what
-/// was admitted.
+/// Runs the job with the chosen plan. `data`: the run's data; null: opens those of the model.
+/// Returns the exit status: 0 for success, kStatusNotFinite, or kStatusInterrupted (the state is
+/// saved).
+/// Errors: a choice without a plan; errors of data, checkpoints and folders, with their paths. A
+/// plan that fits its budgets never throws CapacityError.
 Result<int> run_training(const Job& job, const Choice& choice, const Budgets& budgets,
                          const RunOptions& options, std::unique_ptr<TrainData> data = nullptr);
 
-/// Bytes by kind as a JSON object.
+/// Returns bytes by memory kind as a JSON object.
 Json bytes_json(const BytesByKind& bytes);
-/// "mesh: data 2 x model 2; sizes are those of one of 4 devices"; empty for a run on one device.
+/// Returns "mesh: data 2 x model 2; sizes are those of one of 4 devices"; "" for a single device.
 std::string describe_mesh(const Job& job);
-/// The plan for people: budget, choice and why, owners of the peak. Of a choice without a plan what
-/// describe_refusal() says, without remedies.
+/// Returns the plan for people: budgets, the chosen placement and the reason, owners of the peak.
+/// For a choice without a plan, returns describe_refusal() without remedies.
 std::string describe_choice(const Job& job, const Choice& choice, const Budgets& budgets);
-/// Why a candidate was taken or passed over: "chosen: the first that fits", "over the budget".
+/// Returns the reason why a candidate was chosen or not: "chosen: the first that fits", "over the
+/// budget".
 std::string verdict_of(const Job& job, const Choice& choice, const Candidate& candidate);
-/// "fits", "still over" the device's budget, "too much for pinned_host".
+/// Returns "fits", "still over" (the device's budget) or "too much for pinned_host".
 std::string verdict_of(const Remedy& remedy);
-/// Lines that say what a loss computed a part at a time would save of the plan; "" for nothing.
+/// Returns lines with the savings of loss_remedies(); "" if there are none.
 std::string describe_loss(const Job& job, const JobPlan& plan, std::span<const Remedy> remedies);
-/// The bytes that a refused run takes beyond its budgets.
+/// The bytes by which a placement exceeds the budgets.
 struct Shortfall {
   Placement placement;
-  BytesByKind needed_bytes{};  ///< Bytes needed; of the device, those that its budget counts.
-  BytesByKind over_bytes{};
-  bool is_enough = false;  ///< True if a plan with budgets of `needed_bytes` fits them.
-  BytesByKind peak_bytes{};  ///< Peak of the plan.
-  int64_t total() const;   ///< The sum of over_bytes.
+  BytesByKind needed_bytes{};  ///< Bytes needed, as budgeted_bytes() counts them.
+  BytesByKind over_bytes{};    ///< Bytes above the budgets.
+  bool is_enough = false;      ///< True if a plan fits budgets of `needed_bytes`.
+  BytesByKind peak_bytes{};    ///< Peak of the plan.
+  int64_t total() const;       ///< The sum of over_bytes.
 };
-/// Returns the shortfalls of a choice without a plan, without repetition: the one that lacks least,
-/// and, for each memory that would be enough by itself if there were more of it, the one that lacks
-/// least of that memory. For a memory that is too small for any use, returns what the placement
-/// that would be chosen lacks.
+/// Returns the shortfalls of a choice without a plan, without duplicates: the smallest one, and,
+/// for each memory kind whose budget alone would have to grow, the smallest one of that kind. For a
+/// memory kind whose budget is too small for any use, returns the shortfall of the placement that
+/// would be chosen.
 std::vector<Shortfall> shortfalls(const Job& job, const Choice& choice, const Budgets& budgets);
-/// The settings that would be enough: "--memory 1234 --set memory.host=5678".
+/// Returns settings that make up a shortfall: "--memory 1234 --set memory.host=5678".
 std::string settings_for(const Shortfall& shortfall);
-/// Changes that would lower the device's peak of a choice without a plan, if that is over first of all; its
-/// candidates count with the peaks of the shortfalls that are named. Else empty.
+/// Returns plan_remedies() of a choice without a plan if the device's budget is the first one
+/// exceeded; else nothing. `near`: its shortfalls, whose peaks replace those of the same
+/// candidates.
 std::vector<Remedy> refusal_remedies(const Job& job, const Choice& choice,
                                      std::span<const Shortfall> near, const Budgets& budgets);
-/// The text where nothing fits, `near` being its shortfalls and `remedies` its refusal_remedies():
-/// by how much, which key to raise to what, where the peak is, who owns it, what would help.
+/// Returns the text for a choice without a plan: the shortfalls, the keys to raise and their
+/// values, the peak's phase and owners, and remedies. `near`: its shortfalls(). `remedies`: its
+/// refusal_remedies().
 std::string describe_refusal(const Job& job, const Choice& choice, std::span<const Shortfall> near,
                              std::span<const Remedy> remedies, const Budgets& budgets);
-/// {"summary": true, "refused": WHY, "placement": …, "needed_bytes": {kind: …}, "allowed_bytes":
-/// {kind: … or null}, "over_bytes": {kind: …}}.
+/// Returns {"summary": true, "refused": WHY, "placement": …, "needed_bytes": {kind: …},
+/// "allowed_bytes": {kind: … or null}, "over_bytes": {kind: …}}.
 Json refusal_json(const std::string& why, const Shortfall& shortfall, const Budgets& budgets);
 
 }  // namespace stow

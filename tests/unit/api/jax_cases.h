@@ -1,5 +1,5 @@
-// Arrays of the files with JAX's values, and the shape of a function under test.
-// Not the functions; the tests have a table each.
+// Helpers to compare functions with values from JAX: reading arrays, and tables of functions.
+// Not the functions; each test has a table of its own.
 #pragma once
 
 #include <functional>
@@ -22,7 +22,7 @@ using Table = std::map<std::string, Function>;
 #define STOW_1(f) STOW_F(#f, f(x.at(0)))
 #define STOW_2(f) STOW_F(#f, f(x.at(0), x.at(1)))
 
-/// The functions of names.h and initializers.h.
+/// Adds the functions of names.h and initializers.h to a table.
 void add_names(Table& table);
 
 inline Arrays pair_of(const std::pair<Array, Array>& p) {

@@ -290,13 +290,16 @@ TEST(CheckpointFile, RefusesForeignFiles) {
   for (const char* text : {"{}", "[]", "3", R"({"format": "other"})", R"({"format": 1})"})
     EXPECT_EQ(refusal_of(text), "…/step-000001.json: is no checkpoint of Stowage") << text;
   EXPECT_EQ(refusal_of(""),
-            "…/step-000001.json: is damaged: not JSON that can be read: a syntax error at byte 1");
+            "…/step-000001.json: is damaged: not JSON that can be read: a syntax error at byte 1; "
+            "move it away to use the checkpoint before it");
   EXPECT_EQ(refusal_of(R"({"format": "stowage-checkpoint"})"),
-            "…/step-000001.json: is damaged: it has no version");
+            "…/step-000001.json: is damaged: it has no version; move it away to use the checkpoint "
+            "before it");
   EXPECT_EQ(refusal_of(R"({"format": "stowage-checkpoint", "version": 3})"),
             "…/step-000001.json: has version 3; this Stowage reads versions 1 and 2");
   EXPECT_EQ(refusal_of(R"({"format": "stowage-checkpoint", "version": 1})"),
-            "…/step-000001.json: is damaged: it has no digest at its end");
+            "…/step-000001.json: is damaged: it has no digest at its end; move it away to use the "
+            "checkpoint before it");
 }
 
 // A JSON file whose digest is right and whose content is not: made with intent, or by another
@@ -318,7 +321,8 @@ TEST(CheckpointFile, RefusesAWellSealedLie) {
     return refusal(folder, 5, run.needs);
   };
   const std::string wrong =
-      "…/step-000005.json: is damaged: a field is missing or of the wrong kind";
+      "…/step-000005.json: is damaged: a field is missing or of the wrong kind; move it away to "
+      "use the checkpoint before it";
   EXPECT_EQ(refusal_with("data_position", 3), "");
   EXPECT_EQ(refusal_with("step", -5), wrong);
   EXPECT_EQ(refusal_with("data_position", "3"), wrong);
@@ -326,7 +330,8 @@ TEST(CheckpointFile, RefusesAWellSealedLie) {
   EXPECT_EQ(refusal_with("tensors", 3), wrong);
   EXPECT_EQ(refusal_with("config", nullptr), wrong);
   EXPECT_EQ(refusal_with("config", Json::object({{"a", 1}})),
-            "…/step-000005.json: is damaged: the configuration is not text");
+            "…/step-000005.json: is damaged: the configuration is not text; move it away to use "
+            "the checkpoint before it");
   for (const char* name : {"../step-000005.safetensors", "/etc/passwd", "step-000006.safetensors",
                            "step-000005.json", "step-000005.safetensors.tmp", ""})
     EXPECT_THAT(refusal_with("tensors", name),

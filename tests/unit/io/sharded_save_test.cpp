@@ -506,6 +506,7 @@ TEST(ShardedSave, RefusesAWellSealedLie) {
     return short_text(run.fault_of(path), folder);
   };
   const std::string damaged = "…/step-000005.json: is damaged: ";
+  const std::string remedy = "; move it away to use the checkpoint before it";
   EXPECT_EQ(refusal("\"data_position\": 5", "\"data_position\": 5"), "");
   const Json json = *parse_json(good);
   const auto piece = [&](const char* tensor, size_t k) -> Json::Array {
@@ -518,20 +519,20 @@ TEST(ShardedSave, RefusesAWellSealedLie) {
     return refusal(before, Json(std::move(changed)).dump());
   };
   EXPECT_THAT(with("params/w", 1, 0, 4),
-              damaged + "tensor \"params/w\": a piece is in file 4 of 4");
+              damaged + "tensor \"params/w\": a piece is in file 4 of 4" + remedy);
   EXPECT_THAT(with("params/w", 1, 0, -1), HasSubstr("is no list of file, offset"));
   EXPECT_THAT(with("params/w", 1, 1, int64_t{1} << 62), HasSubstr("ends behind step-000005.rank-"));
   EXPECT_THAT(with("params/w", 1, 1, 8), HasSubstr("it has no piece [0:2, 3:6] at byte 8, as "));
   EXPECT_EQ(with("params/w", 1, 2, 3),
-            damaged + "tensor \"params/w\": a piece lies outside of f32[4,6]");
+            damaged + "tensor \"params/w\": a piece lies outside of f32[4,6]" + remedy);
   EXPECT_THAT(with("params/w", 1, 3, 0), HasSubstr("a piece is empty"));
   EXPECT_THAT(with("params/w", 1, 3, ~uint64_t{0} >> 1), HasSubstr("a piece lies outside of"));
   EXPECT_THAT(with("params/w", 1, 3, 1),
-              damaged + "tensor \"params/w\": no piece has its elements [1:2, 3:6]");
+              damaged + "tensor \"params/w\": no piece has its elements [1:2, 3:6]" + remedy);
   EXPECT_THAT(with("params/w", 1, 4, 2),
               HasSubstr("tensor \"params/w\": 2 pieces have its elements [0:2, 2:3], of which "));
   EXPECT_THAT(refusal("\"shape\": [4, 6]", "\"shape\": [4,9223372036854775807]"),
-              damaged + "tensor \"params/w\": the size of its shape overflows");
+              damaged + "tensor \"params/w\": the size of its shape overflows" + remedy);
   EXPECT_THAT(refusal("\"shape\": [4, 6]", "\"shape\": [6]"), HasSubstr("is no list of"));
   EXPECT_THAT(refusal("\"dtype\": \"f32\", \"shape\": [4", "\"dtype\": \"f31\", \"shape\": [4"),
               HasSubstr("has no dtype"));

@@ -7,10 +7,10 @@
 
 namespace stow::testing {
 
-/// One node an op, parameters that differ from their defaults, regions, marks, provenance and
-/// nested graphs.
+/// Returns a graph with one node for each op, non-default parameters, regions, marks, provenance
+/// and nested graphs.
 Graph every_op();
-/// A policy of that name, one object a name.
+/// Returns a policy with this name; the same object for the same name.
 PolicyPtr sample_policy(std::string_view name);
 
 }  // namespace stow::testing

@@ -188,7 +188,7 @@ TEST_F(CollectivesAhead, TheSameBitsAndThePredictedBytesHoweverFarAhead) {
       const auto compiled = lowered.compile(within(kLarge, ahead));
       EXPECT_EQ(count_starts(compiled.executable().schedule()) > 0, ahead > 0);
       for (const StreamTiming timing :
-           {StreamTiming::kBeside, StreamTiming::kAtStart, StreamTiming::kAtWait}) {
+           {StreamTiming::kConcurrent, StreamTiming::kAtStart, StreamTiming::kAtWait}) {
         for (const DevicePtr& device : devices_) {
           device->streams().set_timing(timing);
           device->drop_arenas();
@@ -200,7 +200,7 @@ TEST_F(CollectivesAhead, TheSameBitsAndThePredictedBytesHoweverFarAhead) {
           EXPECT_GT(before, 0);
           EXPECT_EQ(device->high_water_bytes(MemoryKind::kDevice),
                     compiled.memory_analysis().device().total_bytes);
-          device->streams().set_timing(StreamTiming::kBeside);
+          device->streams().set_timing(StreamTiming::kConcurrent);
         }
         std::vector<float> got = g.w1.to_vector<float>();
         const std::vector<float> second = g.w2.to_vector<float>();

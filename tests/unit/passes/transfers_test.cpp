@@ -121,11 +121,11 @@ TEST_F(Transfers, TheSameBitsWheneverAMoveIsMade) {
           EXPECT_GT(count_starts(list, true), 0);  // for the iteration after
         }
         for (const StreamTiming timing :
-             {StreamTiming::kBeside, StreamTiming::kAtStart, StreamTiming::kAtWait}) {
+             {StreamTiming::kConcurrent, StreamTiming::kAtStart, StreamTiming::kAtWait}) {
           device_->streams().set_timing(timing);
           EXPECT_EQ(compiled(w, x_).w1.to_vector<float>(), want) << ahead;
         }
-        device_->streams().set_timing(StreamTiming::kBeside);
+        device_->streams().set_timing(StreamTiming::kConcurrent);
       }
     }
 }
@@ -165,14 +165,14 @@ TEST_F(Transfers, TheSameBitsFarAheadAndPastOthers) {
             }
         const Program program(made.schedule, make_plan(made.schedule, {}), cpu_target(1));
         for (const StreamTiming timing :
-             {StreamTiming::kBeside, StreamTiming::kAtStart, StreamTiming::kAtWait}) {
+             {StreamTiming::kConcurrent, StreamTiming::kAtStart, StreamTiming::kAtWait}) {
           device_->streams().set_timing(timing);
           const std::vector<DeviceBufferPtr> results = program.run(*device_, arguments);
           std::vector<float> got(want.size());
           results[0]->read(0, std::as_writable_bytes(std::span(got)));
           EXPECT_EQ(got, want) << ahead << " " << overtaking;
         }
-        device_->streams().set_timing(StreamTiming::kBeside);
+        device_->streams().set_timing(StreamTiming::kConcurrent);
       }
     EXPECT_GT(most_overtaking, 0);
     EXPECT_GT(entering, 0);
@@ -318,7 +318,7 @@ TEST_F(Transfers, UnrolledLayersTakeNoMoreThanWhatIsUnderWay) {
 
 TEST_F(Transfers, AnErrorOfAStreamIsThrownByWhoWaits) {
   for (const StreamTiming timing :
-       {StreamTiming::kBeside, StreamTiming::kAtStart, StreamTiming::kAtWait}) {
+       {StreamTiming::kConcurrent, StreamTiming::kAtStart, StreamTiming::kAtWait}) {
     Stream stream;
     stream.set_timing(timing);
     int done = 0;

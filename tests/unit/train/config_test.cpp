@@ -270,25 +270,27 @@ TEST(Config, SettingsThatHaveNoEffectTogether) {
   EXPECT_EQ(error_of({"runtime.platform=virtual", "memory.policy=recompute",
                       "memory.activations=pinned_host"}),
             "memory.activations = pinned_host (--set memory.activations=pinned_host) has no effect "
-            "with memory.policy = recompute (--set memory.policy=recompute)");
+            "with memory.policy = recompute (--set memory.policy=recompute); set a policy that "
+            "offloads");
   EXPECT_EQ(
       error_of({"runtime.platform=virtual", "memory.policy=offload_carries", "model.layers=0"}),
       "memory.policy = offload_carries (--set memory.policy=offload_carries) has no effect with "
-      "model.layers = 0 (--set model.layers=0): it moves what layers keep");
+      "model.layers = 0 (--set model.layers=0): it moves residuals of layers; set another policy");
   EXPECT_EQ(
       error_of({"train.loss_chunk=257", "data.batch=2", "data.seq=128"}),
-      "train.loss_chunk = 257 (--set train.loss_chunk=257) has no effect: a step has 256 tokens");
+      "train.loss_chunk = 257 (--set train.loss_chunk=257) has no effect: a device has 256 tokens "
+      "of a microbatch; set fewer");
   EXPECT_EQ(error_of({"train.loss_chunk=256", "data.batch=2", "data.seq=128"}), "");
   EXPECT_EQ(
       error_of({"train.vocab_block=301", "model.vocab=300"}),
       "train.vocab_block = 301 (--set train.vocab_block=301) has no effect with model.vocab = 300 "
-      "(--set model.vocab=300)");
+      "(--set model.vocab=300); set a smaller block");
   EXPECT_EQ(error_of({"runtime.platform=virtual", "memory.policy=offload_nested",
                       "memory.activations=pinned_host", "memory.gradients=pinned_host"}),
             "");
   EXPECT_EQ(error_of({"optimizer.name=sgd", "optimizer.moments=bf16"}),
             "optimizer.moments = bf16 (--set optimizer.moments=bf16) has no effect with "
-            "optimizer.momentum = 0 (default): there is no moment");
+            "optimizer.momentum = 0 (default): there is no moment; set optimizer.momentum");
   EXPECT_EQ(error_of({"train.vocab_block=8", "train.loss_chunk=8"}),
             "train.vocab_block = 8 (--set train.vocab_block=8) does not go with train.loss_chunk = 8 "
             "(--set train.loss_chunk=8): logits are cut by tokens or by words");
@@ -307,7 +309,7 @@ TEST(Config, SettingsThatHaveNoEffectTogether) {
   EXPECT_EQ(
       error_of({"memory.loss=chunked", "data.batch=2"}),
       "memory.loss = chunked (--set memory.loss=chunked) has no effect: a chunk has 256 tokens, "
-      "and a step 256");
+      "and a device has 256 of a microbatch; leave it out");
   EXPECT_EQ(error_of({"memory.loss=chunked", "model.layers=0"}), "");
 }
 

@@ -1,4 +1,4 @@
-// What tests of datasets share: files of lines, tokenizers with a template, examples read back.
+// Helpers for tests of datasets: files of lines, tokenizers with a template, examples read back.
 // Not an oracle of tokenizers; text/tokenizer_test.cpp compares them with the reference.
 #pragma once
 
@@ -17,12 +17,13 @@ namespace stow {
 
 inline constexpr int64_t kVocab = 1000;
 
-// ChatML, which begins with what bos_token is, if anything.
+// ChatML, preceded by bos_token if there is one.
 inline const std::string kChatMl =
     "{{ bos_token }}{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n"
     "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
 
-/// A tokenizer of tests/data/tokenizers; empty names and templates are left out.
+/// Returns a tokenizer of tests/data/tokenizers with these special tokens and template; empty ones
+/// are left out.
 inline text::TokenizerFolder tokenizer_of(const std::string& name, const std::string& eos = "",
                                           const std::string& chat_template = "",
                                           const std::string& bos = "") {
@@ -39,7 +40,7 @@ inline text::TokenizerFolder tokenizer_of(const std::string& name, const std::st
   return std::move(*loaded);
 }
 
-/// An example as a model meets it: tokens, targets, and whether these count.
+/// An example as a batch contains it: tokens, targets and their weights.
 struct SeenExample {
   std::vector<int32_t> tokens, targets;
   std::vector<float> weights;
@@ -48,7 +49,7 @@ struct SeenExample {
   bool operator==(const SeenExample& other) const { return key() == other.key(); }
 };
 
-/// The examples of each row, found by lo and hi alone; everything else about the row is checked.
+/// Returns the examples of each row, found by lo and hi, and checks all other arrays of the batch.
 inline std::vector<std::vector<SeenExample>> rows_of(const TokenBatch& batch) {
   std::vector<std::vector<SeenExample>> rows;
   const auto n = static_cast<size_t>(batch.rows * batch.length);
@@ -96,7 +97,7 @@ inline std::vector<std::vector<SeenExample>> rows_of(const TokenBatch& batch) {
   return rows;
 }
 
-/// Opens a file of these lines; `text` may be null.
+/// Opens a dataset with a file of these lines; `text` may be null.
 inline Result<Dataset> open_lines(const std::string& lines, DatasetOptions options,
                                   const text::TokenizerFolder* text = nullptr,
                                   int64_t vocab = kVocab) {
@@ -106,7 +107,7 @@ inline Result<Dataset> open_lines(const std::string& lines, DatasetOptions optio
   return Dataset::open(options, text, vocab);
 }
 
-/// The same lines' error without the folder in it.
+/// Returns the error of open_lines() without the folder's path, or "no error".
 inline std::string error_of(const std::string& lines, const text::TokenizerFolder* text = nullptr,
                             DatasetOptions options = {}) {
   const Result<Dataset> data = open_lines(lines, options, text);
@@ -115,7 +116,7 @@ inline std::string error_of(const std::string& lines, const text::TokenizerFolde
   return at == std::string::npos ? data.error() : data.error().substr(at);
 }
 
-/// The only example of the first update.
+/// Returns the only example of the first update.
 inline SeenExample only_example(Result<Dataset> data) {
   EXPECT_TRUE(data.ok()) << data.error();
   const auto rows = rows_of(data->update(0).microbatches.at(0));

@@ -262,29 +262,29 @@ TEST(MeshCheckpoint, AllSucceedOrFailTogether) {
           if (positions.process() == 2) return fail("the disk is full");
           return {};
         };
-        return work_together(positions, "test", work).error();
+        return run_on_all_processes(positions, "test", work).error();
       });
   EXPECT_THAT(said,
               testing::ElementsAre("process 2: the disk is full", "process 2: the disk is full",
                                    "the disk is full", "process 2: the disk is full"));
   EXPECT_THAT(run_processes(kMeshes[0], 2,
                             [](Positions& positions) {
-                              return work_together(positions, "test",
-                                                   [&]() -> Result<void> {
-                                                     if (positions.process() == 1)
-                                                       throw std::runtime_error("oh");
-                                                     return {};
-                                                   })
+                              return run_on_all_processes(positions, "test",
+                                                          [&]() -> Result<void> {
+                                                            if (positions.process() == 1)
+                                                              throw std::runtime_error("oh");
+                                                            return {};
+                                                          })
                                   .error();
                             }),
               testing::ElementsAre("process 1: oh", "threw: oh"));
   EXPECT_THAT(run_processes(kMeshes[0], 4,
                             [](Positions& positions) {
-                              return text_of_first(positions, "test",
-                                                   [&]() -> Result<std::string> {
-                                                     return fmt::format("of {}",
-                                                                        positions.process());
-                                                   })
+                              return text_of_process_0(positions, "test",
+                                                       [&]() -> Result<std::string> {
+                                                         return fmt::format("of {}",
+                                                                            positions.process());
+                                                       })
                                   .value();
                             }),
               Each("of 0"));
@@ -296,7 +296,7 @@ TEST(MeshCheckpoint, SlowWorkIsNotLate) {
   EXPECT_THAT(run_processes(
                   kMeshes[0], 2,
                   [&](Positions& positions) {
-                    return work_together(
+                    return run_on_all_processes(
                                positions, "test",
                                [&]() -> Result<void> {
                                  if (positions.process() == 1)

@@ -13,19 +13,21 @@
 
 namespace stow::comm {
 
-/// True if a kernel of that op needs the other positions of its mesh.
+/// True if the kernel is a collective, or an axis_index, over a group of more than one position.
 bool is_collective(const Kernel& kernel);
 
-/// Scratch in bytes of such a kernel: dense copies of an operand and a result that have gaps.
+/// Returns the scratch in bytes of a collective kernel: dense copies of an operand and a result
+/// that have gaps.
 int64_t collective_scratch_bytes(const Kernel& kernel);
 
-/// One thread at a time runs it, always at the same position.
+/// A collective kernel, ready to run. One thread at a time runs it, always at the same position.
 class BoundCollective {
  public:
   explicit BoundCollective(const Kernel& kernel);
-  /// Runs it with all members of its group, on the calling thread alone. `scratch` is of
-  /// collective_scratch_bytes(), and may be null where that is 0.
-  /// Errors: CommunicationError; TraceError where `mesh` is null or is another mesh's.
+  /// Runs the collective on the calling thread; all members of its group must call it. `inputs`,
+  /// `outputs`: addresses of the operands' first elements. `scratch`: collective_scratch_bytes()
+  /// bytes; may be null if that is 0.
+  /// Errors: CommunicationError; TraceError if `mesh` is null or is not of the kernel's mesh.
   void run(std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs,
            std::byte* scratch, const MeshPosition* mesh, const Target& target) const;
 
@@ -34,7 +36,7 @@ class BoundCollective {
 
   Kernel kernel_;
   std::string label_;  // op's place in the source
-  mutable std::optional<Group> group_;
+  mutable std::optional<Group> group_;  // set by the first run
 };
 
 }  // namespace stow::comm

@@ -32,15 +32,15 @@ Exchange between_all(const Group& group) {
 // Reduces a chunk of all members, the caller's own included, and writes it to offset `from` of `out`.
 // `own` is the caller's piece; it may be the memory of `out`.
 void reduce_chunk(const Group& group, std::span<const int32_t> writers, ReduceKind kind,
-                  DType dtype, const Strided& own, int64_t from, std::span<const Arrived> arrived,
-                  std::byte* out) {
+                  DType dtype, const Strided& own, int64_t from,
+                  std::span<const ReceivedChunk> arrived, std::byte* out) {
   const auto n = static_cast<size_t>(group.size());
   const int64_t bytes = arrived[0].bytes;
-  std::vector<Arrived> by_index(n);
+  std::vector<ReceivedChunk> by_index(n);
   by_index[static_cast<size_t>(group.index)] = {own, from, bytes};
   for (size_t i = 0; i < writers.size(); ++i) by_index[static_cast<size_t>(writers[i])] = arrived[i];
   bool gaps = false;
-  for (const Arrived& part : by_index) gaps = gaps || !part.where.is_contiguous();
+  for (const ReceivedChunk& part : by_index) gaps = gaps || !part.where.is_contiguous();
   const int64_t step = gaps ? kScratchBytes : bytes;
   std::vector<double> scratch(gaps ? n * kScratchBytes / sizeof(double) : 0);
   std::vector<const std::byte*> parts(n);
@@ -99,8 +99,8 @@ int64_t Exchange::n_chunks() const {
   return std::max<int64_t>((longest_bytes + chunk - 1) / chunk, 1);
 }
 
-std::string differing(const Communicator& caller, const Exchange& exchange, int32_t writer,
-                      const std::string& other_name, const std::string& other_detail) {
+std::string mismatch_message(const Communicator& caller, const Exchange& exchange, int32_t writer,
+                             const std::string& other_name, const std::string& other_detail) {
   std::string own = exchange.name(), other = other_name;
   if (own == other) {
     own += fmt::format(" of {}", exchange.detail);
@@ -170,9 +170,9 @@ void Communicator::all_gather(const Group& group, std::string_view label, DType 
   exchange.longest_bytes = bytes;
   exchange.elem_bytes = dtype_bytes(dtype);
   exchange.same_for_all = true;
-  exchange.give = [&](int32_t) { return contiguous(part, bytes); };
-  exchange.take_bytes = [&](int32_t) { return bytes; };
-  exchange.take = [&](int32_t writer, int64_t from, const Arrived& piece) {
+  exchange.piece_for = [&](int32_t) { return contiguous(part, bytes); };
+  exchange.bytes_from = [&](int32_t) { return bytes; };
+  exchange.consume = [&](int32_t writer, int64_t from, const ReceivedChunk& piece) {
     copy(piece.where, piece.at, place(writer), from, piece.bytes);
   };
   run({"all_gather", label, bytes * (n - 1)}, exchange);
@@ -199,9 +199,9 @@ void Communicator::reduce_scatter(const Group& group, std::string_view label, Re
   exchange.detail = detail;
   exchange.longest_bytes = bytes;
   exchange.elem_bytes = dtype_bytes(dtype);
-  exchange.give = piece;
-  exchange.take_bytes = [&](int32_t) { return bytes; };
-  exchange.take_all = [&](int64_t from, std::span<const Arrived> pieces) {
+  exchange.piece_for = piece;
+  exchange.bytes_from = [&](int32_t) { return bytes; };
+  exchange.consume_all = [&](int64_t from, std::span<const ReceivedChunk> pieces) {
     reduce_chunk(group, exchange.writers, kind, dtype, piece(group.index), from, pieces, part);
   };
   run({"reduce_scatter", label, bytes * (n - 1)}, exchange);
@@ -243,9 +243,9 @@ void Communicator::all_reduce_by_tree(const Group& group, std::string_view label
     exchange.longest_bytes = bytes;
     exchange.elem_bytes = elem;
     exchange.same_for_all = true;
-    exchange.give = [&](int32_t) { return contiguous(in, bytes); };
-    exchange.take_bytes = [&](int32_t) { return bytes; };
-    exchange.take_all = [&](int64_t from, std::span<const Arrived> pieces) {
+    exchange.piece_for = [&](int32_t) { return contiguous(in, bytes); };
+    exchange.bytes_from = [&](int32_t) { return bytes; };
+    exchange.consume_all = [&](int64_t from, std::span<const ReceivedChunk> pieces) {
       reduce_chunk(group, exchange.writers, kind, dtype, contiguous(in, bytes), from, pieces, beside);
     };
     run({"all_reduce", label, 2 * bytes * (n - 1) / n}, exchange);
@@ -264,9 +264,9 @@ void Communicator::all_reduce_by_tree(const Group& group, std::string_view label
   scatter.longest_bytes = share;
   scatter.elem_bytes = elem;
   const Strided own = share_of(in, group.index), reduced = share_of(out, group.index);
-  scatter.give = [&](int32_t reader) { return share_of(in, reader); };
-  scatter.take_bytes = [&](int32_t) { return own.bytes(); };
-  scatter.take_all = [&](int64_t from, std::span<const Arrived> pieces) {
+  scatter.piece_for = [&](int32_t reader) { return share_of(in, reader); };
+  scatter.bytes_from = [&](int32_t) { return own.bytes(); };
+  scatter.consume_all = [&](int64_t from, std::span<const ReceivedChunk> pieces) {
     reduce_chunk(group, scatter.writers, kind, dtype, own, from, pieces, reduced.base);
   };
   run({"all_reduce", label, bytes * (n - 1) / n}, scatter);
@@ -275,9 +275,9 @@ void Communicator::all_reduce_by_tree(const Group& group, std::string_view label
   gather.longest_bytes = share;
   gather.elem_bytes = elem;
   gather.same_for_all = true;
-  gather.give = [&](int32_t) { return reduced; };
-  gather.take_bytes = [&](int32_t writer) { return share_of(out, writer).bytes(); };
-  gather.take = [&](int32_t writer, int64_t from, const Arrived& piece) {
+  gather.piece_for = [&](int32_t) { return reduced; };
+  gather.bytes_from = [&](int32_t writer) { return share_of(out, writer).bytes(); };
+  gather.consume = [&](int32_t writer, int64_t from, const ReceivedChunk& piece) {
     copy(piece.where, piece.at, share_of(out, writer), from, piece.bytes);
   };
   run({"all_reduce", label, bytes * (n - 1) / n}, gather);
@@ -299,9 +299,9 @@ void Communicator::all_to_all(const Group& group, std::string_view label, DType 
                                 out_outer, out_inner);
   exchange.longest_bytes = bytes;
   exchange.elem_bytes = elem;
-  exchange.give = source;
-  exchange.take_bytes = [&](int32_t) { return bytes; };
-  exchange.take = [&](int32_t writer, int64_t from, const Arrived& piece) {
+  exchange.piece_for = source;
+  exchange.bytes_from = [&](int32_t) { return bytes; };
+  exchange.consume = [&](int32_t writer, int64_t from, const ReceivedChunk& piece) {
     copy(piece.where, piece.at, target(writer), from, piece.bytes);
   };
   run({"all_to_all", label, bytes * (n - 1)}, exchange);
@@ -335,9 +335,9 @@ void Communicator::permute(const Group& group, std::string_view label, DType dty
     if (to == group.index) exchange.writers.push_back(from);
   }
   const Strided place = contiguous(out, bytes);
-  exchange.give = [&](int32_t) { return contiguous(in, bytes); };
-  exchange.take_bytes = [&](int32_t) { return bytes; };
-  exchange.take = [&](int32_t, int64_t from, const Arrived& piece) {
+  exchange.piece_for = [&](int32_t) { return contiguous(in, bytes); };
+  exchange.bytes_from = [&](int32_t) { return bytes; };
+  exchange.consume = [&](int32_t, int64_t from, const ReceivedChunk& piece) {
     copy(piece.where, piece.at, place, from, piece.bytes);
   };
   if (transport() != "null" && bytes > 0) {
@@ -352,9 +352,9 @@ void Communicator::barrier(const Group& group, std::string_view label) {
   ++n_collectives_;
   Exchange exchange = between_all(group);
   exchange.same_for_all = true;
-  exchange.give = [](int32_t) { return Strided{}; };
-  exchange.take_bytes = [](int32_t) { return int64_t{0}; };
-  exchange.take = [](int32_t, int64_t, const Arrived&) {};
+  exchange.piece_for = [](int32_t) { return Strided{}; };
+  exchange.bytes_from = [](int32_t) { return int64_t{0}; };
+  exchange.consume = [](int32_t, int64_t, const ReceivedChunk&) {};
   run({"barrier", label, 0}, exchange);
 }
 
@@ -373,9 +373,9 @@ void Communicator::broadcast(const Group& group, std::string_view label, int32_t
     exchange.writers = {root};
   }
   const Strided place = contiguous(bytes.data(), n_bytes);
-  exchange.give = [&](int32_t) { return place; };
-  exchange.take_bytes = [&](int32_t) { return n_bytes; };
-  exchange.take = [&](int32_t, int64_t from, const Arrived& piece) {
+  exchange.piece_for = [&](int32_t) { return place; };
+  exchange.bytes_from = [&](int32_t) { return n_bytes; };
+  exchange.consume = [&](int32_t, int64_t from, const ReceivedChunk& piece) {
     copy(piece.where, piece.at, place, from, piece.bytes);
   };
   const int64_t sent = group.index == root ? n_bytes * (group.size() - 1) / group.size() : 0;

@@ -1,4 +1,4 @@
-// Exchange: what every collective is made of, and all that a transport has to do.
+// Exchange: the one operation that a transport implements; all collectives are built from it.
 // Not for users of collectives; those call the Communicator.
 #pragma once
 
@@ -10,71 +10,77 @@
 
 namespace stow::comm {
 
-/// Memory of a rank for pieces under way: two halves, one written while the other is read.
+/// Bytes of one half of a rank's window, the memory for chunks in transit. The rank writes one half
+/// while others read the other half.
 inline constexpr int64_t kHalfWindowBytes = int64_t{1} << 20;
 
-/// `bytes` bytes of a piece: they begin at offset `at` of `where`.
-struct Arrived {
+/// A received chunk of a piece: `bytes` bytes from offset `at` of `where`.
+struct ReceivedChunk {
   Strided where;
   int64_t at = 0;
   int64_t bytes = 0;
 };
 
-/// Every member gives others a piece each; pieces move chunk by chunk. Members are indices of the group.
+/// Every member sends a piece to each of its readers, and receives one from each of its writers. A
+/// piece moves chunk by chunk. `reader` and `writer` are indices in the group.
 struct Exchange {
   const Group* group = nullptr;
   std::string_view op;     ///< "all_gather".
   std::string_view label;  ///< The place in the source.
-  std::string detail;      ///< Dtype, sizes and whatever else must agree between members.
+  std::string detail;      ///< Dtype, sizes and other parameters that must agree between members.
 
-  /// Bytes of the longest piece of any member: the number of chunks is the same for all.
+  /// Bytes of the longest piece of any member. All members use it, and so count equally many
+  /// chunks.
   int64_t longest_bytes = 0;
-  int64_t elem_bytes = 1;       ///< A chunk is a multiple of it.
-  bool same_for_all = false;    ///< Every reader of a member gets the same piece.
-  std::vector<int32_t> readers;  ///< Whom the caller gives a piece; not itself.
-  std::vector<int32_t> writers;  ///< The ranks whose pieces the caller gets; not itself.
-  /// The piece for a reader; of same_for_all for any.
-  std::function<Strided(int32_t reader)> give;
-  /// Bytes of the piece that comes from a writer.
-  std::function<int64_t(int32_t writer)> take_bytes;
-  /// Takes a chunk from a writer, bytes [from, from + bytes) of the piece. Null where take_all is set.
-  std::function<void(int32_t writer, int64_t from, const Arrived&)> take;
-  /// Takes the same chunk of all writers at a time, in the order of `writers`.
-  std::function<void(int64_t from, std::span<const Arrived>)> take_all;
+  int64_t elem_bytes = 1;        ///< Chunk sizes are multiples of it.
+  bool same_for_all = false;     ///< True if all readers of a member get the same piece.
+  std::vector<int32_t> readers;  ///< Members that get a piece from the caller; not itself.
+  std::vector<int32_t> writers;  ///< Members whose pieces the caller gets; not itself.
+  /// Returns the piece for a reader. Under same_for_all it may be called for one reader only.
+  std::function<Strided(int32_t reader)> piece_for;
+  /// Returns the size of the piece that comes from a writer.
+  std::function<int64_t(int32_t writer)> bytes_from;
+  /// Consumes a chunk from a writer, bytes [from, from + bytes) of the piece. Null if consume_all
+  /// is set.
+  std::function<void(int32_t writer, int64_t from, const ReceivedChunk&)> consume;
+  /// Consumes the same chunk of all writers at once; the span has the order of `writers`. Null if
+  /// consume is set.
+  std::function<void(int64_t from, std::span<const ReceivedChunk>)> consume_all;
 
-  /// A digest of the fields that must be equal at all members.
+  /// Returns a digest of the fields that must be equal at all members.
   uint64_t signature() const;
-  /// "all_gather at layers/mlp (llama.cpp:95)".
+  /// Returns "all_gather at layers/mlp (llama.cpp:95)".
   std::string name() const;
-  /// Bytes of a chunk when `n_slots` pieces share a half of a window.
+  /// Returns the bytes of a chunk: the pieces for all readers share one half of a window.
   int64_t chunk_bytes() const;
-  /// How many chunks there are; at least one, which may be empty.
+  /// Returns the number of chunks: at least one, which may be empty.
   int64_t n_chunks() const;
 };
 
-/// A reduction that a transport may make by its own means: of every member's [outer, n, inner] the part
-/// at the caller's index, [outer, inner], or, of an all_reduce, the whole. There outer is 1, and `inner`
-/// elements are all of the array.
+/// A reduction for Communicator::reduce_natively(). A reduce_scatter (`scatters`) reduces the part
+/// at the caller's index, [outer, inner], of every member's [outer, n, inner]. An all_reduce
+/// reduces whole arrays of `inner` elements, and `outer` is 1.
 struct NativeReduction {
   const Group* group = nullptr;
-  std::string_view op, label;  ///< As an exchange has them.
+  std::string_view op, label;  ///< See Exchange.
   std::string detail;
   ReduceKind kind = ReduceKind::kSum;
   DType dtype = DType::kF32;
   bool scatters = false;
   int64_t outer = 1, inner = 0;
   const std::byte* in = nullptr;
-  std::byte* out = nullptr;  ///< An all_reduce may have `in` here.
+  std::byte* out = nullptr;  ///< May be `in` for an all_reduce.
 
-  std::string name() const;  ///< "all_reduce at layers/mlp (llama.cpp:95)".
+  std::string name() const;  ///< Returns "all_reduce at layers/mlp (llama.cpp:95)".
 };
 
-/// All members but the caller, in the order in which it serves them: those behind it first, so that
-/// not all begin with the same one.
+/// Returns the indices of all members but the caller, in the order in which the caller serves them:
+/// it begins with the next index, so that members do not all begin with the same one.
 std::vector<int32_t> others(const Group& group);
 
-/// The message if the caller is in an exchange and `writer` has sent a chunk of another one.
-std::string differing(const Communicator& caller, const Exchange& exchange, int32_t writer,
-                      const std::string& other_name, const std::string& other_detail);
+/// Returns the error message for a chunk from the rank `writer` that belongs to another exchange
+/// than the caller's.
+std::string mismatch_message(const Communicator& caller, const Exchange& exchange, int32_t writer,
+                             const std::string& other_name, const std::string& other_detail);
 
 }  // namespace stow::comm

@@ -1,5 +1,5 @@
-// MeshPosition: where in a mesh a program runs, and the communicator that reaches the others.
-// Not a mesh of devices; those are the user's side (api/sharding.h).
+// MeshPosition: the position of a mesh at which a program runs, and its communicator.
+// Not a mesh of devices; api/sharding.h has that.
 #pragma once
 
 #include <algorithm>
@@ -15,13 +15,13 @@
 
 namespace stow::comm {
 
-/// One position of a mesh, and the ranks of all. One thread at a time uses it.
+/// One position of a mesh, and the ranks of all positions. One thread at a time uses it.
 struct MeshPosition {
   Communicator* communicator = nullptr;  ///< Communicator of the rank at `position`.
   std::vector<int32_t> ranks;            ///< By position of the mesh, row-major.
   int64_t position = 0;
 
-  /// The ranks of the group over those axes of the mesh that holds the position.
+  /// Returns the group over `axes` of the mesh that contains this position.
   Group group(const MeshShape& mesh, std::span<const int> axes) const {
     Group result;
     for (int64_t member : mesh.group(position, axes))
@@ -29,7 +29,7 @@ struct MeshPosition {
     result.index = static_cast<int32_t>(mesh.index_in_group(position, axes));
     return result;
   }
-  /// The group of a collective that holds the position.
+  /// Returns the group of a collective that contains this position.
   Group group(const CollectiveParams& params) const {
     const Group all = group(params.mesh, params.axes);
     if (params.groups.empty()) return all;

@@ -164,7 +164,8 @@ class MpiCommunicator : public Communicator {
   }
   void check(int status) const;
   void send(const Exchange& exchange, int64_t chunk, Buffer& half, std::vector<MPI_Request>& requests);
-  Arrived receive(const Exchange& exchange, int32_t index, int64_t chunk, std::byte* buffer) const;
+  ReceivedChunk receive(const Exchange& exchange, int32_t index, int64_t chunk,
+                        std::byte* buffer) const;
   void finish(const Exchange& exchange, std::vector<MPI_Request>& requests) const;
   template <typename Done>
   void poll(const Exchange& exchange, int32_t for_rank, const Done& done) const;
@@ -236,7 +237,7 @@ void MpiCommunicator::send(const Exchange& exchange, int64_t chunk, Buffer& half
   for (size_t i = 0; i < exchange.readers.size(); ++i) {
     if (i == 0 || !exchange.same_for_all) {
       if (i > 0) place += slot_bytes;
-      const Strided piece = exchange.give(exchange.readers[i]);
+      const Strided piece = exchange.piece_for(exchange.readers[i]);
       bytes = std::clamp<int64_t>(piece.bytes() - from, 0, chunk_bytes);
       std::memcpy(place, &header, sizeof header);
       copy(piece, from, contiguous(place + sizeof header, bytes), 0, bytes);
@@ -249,8 +250,8 @@ void MpiCommunicator::send(const Exchange& exchange, int64_t chunk, Buffer& half
   }
 }
 
-Arrived MpiCommunicator::receive(const Exchange& exchange, int32_t index, int64_t chunk,
-                                 std::byte* buffer) const {
+ReceivedChunk MpiCommunicator::receive(const Exchange& exchange, int32_t index, int64_t chunk,
+                                       std::byte* buffer) const {
   const Functions& mpi = process_->mpi;
   const int32_t writer = exchange.group->ranks[static_cast<size_t>(index)];
   MPI_Message message;
@@ -263,7 +264,7 @@ Arrived MpiCommunicator::receive(const Exchange& exchange, int32_t index, int64_
   int count = 0;
   check(mpi.get_count(&status, mpi.byte, &count));
   const int64_t chunk_bytes = exchange.chunk_bytes();
-  const int64_t bytes = std::clamp<int64_t>(exchange.take_bytes(index) - chunk * chunk_bytes, 0, chunk_bytes);
+  const int64_t bytes = std::clamp<int64_t>(exchange.bytes_from(index) - chunk * chunk_bytes, 0, chunk_bytes);
   Header header;
   if (count != int64_t{sizeof header} + bytes) {
     // Of another collective; only who it is matters.
@@ -276,7 +277,7 @@ Arrived MpiCommunicator::receive(const Exchange& exchange, int32_t index, int64_
   }
   if (header.signature != exchange.signature() || count != int64_t{sizeof header} + bytes) {
     header.name[sizeof header.name - 1] = header.detail[sizeof header.detail - 1] = '\0';
-    end(differing(*this, exchange, writer, header.name, header.detail));
+    end(mismatch_message(*this, exchange, writer, header.name, header.detail));
   }
   return {contiguous(buffer + sizeof header, bytes), 0, bytes};
 }
@@ -297,20 +298,23 @@ void MpiCommunicator::exchange(const Exchange& exchange) {
   const int64_t slot_bytes = int64_t{sizeof(Header)} +
                              std::min(exchange.chunk_bytes(), (exchange.longest_bytes + 63) / 64 * 64);
   const size_t n_writers = exchange.writers.size();
-  make_room(received_, slot_bytes * static_cast<int64_t>(exchange.take ? 1 : n_writers));
+  make_room(received_, slot_bytes * static_cast<int64_t>(exchange.consume ? 1 : n_writers));
   std::vector<MPI_Request> requests[2];
-  std::vector<Arrived> arrived(n_writers);
+  std::vector<ReceivedChunk> arrived(n_writers);
   const int64_t n_chunks = exchange.n_chunks();
   for (int64_t chunk = 0; chunk < n_chunks; ++chunk) {
     const auto half = static_cast<size_t>(chunk % 2);
     finish(exchange, requests[half]);
     send(exchange, chunk, halves_[half], requests[half]);
     for (size_t i = 0; i < n_writers; ++i) {
-      std::byte* const place = bytes_of(received_) + (exchange.take ? 0 : static_cast<int64_t>(i) * slot_bytes);
+      std::byte* const place =
+          bytes_of(received_) + (exchange.consume ? 0 : static_cast<int64_t>(i) * slot_bytes);
       arrived[i] = receive(exchange, exchange.writers[i], chunk, place);
-      if (exchange.take) exchange.take(exchange.writers[i], chunk * exchange.chunk_bytes(), arrived[i]);
+      if (exchange.consume)
+        exchange.consume(exchange.writers[i], chunk * exchange.chunk_bytes(), arrived[i]);
     }
-    if (exchange.take_all && n_writers > 0) exchange.take_all(chunk * exchange.chunk_bytes(), arrived);
+    if (exchange.consume_all && n_writers > 0)
+      exchange.consume_all(chunk * exchange.chunk_bytes(), arrived);
   }
   finish(exchange, requests[0]);
   finish(exchange, requests[1]);
@@ -327,9 +331,9 @@ void MpiCommunicator::meet(const NativeReduction& reduction, std::vector<int32_t
   names.same_for_all = true;
   names.readers = std::move(readers);
   names.writers = std::move(writers);
-  names.give = [](int32_t) { return Strided{}; };
-  names.take_bytes = [](int32_t) { return int64_t{0}; };
-  names.take = [](int32_t, int64_t, const Arrived&) {};
+  names.piece_for = [](int32_t) { return Strided{}; };
+  names.bytes_from = [](int32_t) { return int64_t{0}; };
+  names.consume = [](int32_t, int64_t, const ReceivedChunk&) {};
   exchange(names);
 }
 

@@ -1,4 +1,4 @@
-// NativeForm: the elements as which a library reduces an array, so that its result is the one wanted.
+// NativeForm: encodes arrays in element types that a communication library reduces correctly.
 // Not a reduction and not a transport.
 #pragma once
 
@@ -10,21 +10,22 @@
 
 namespace stow::comm {
 
-/// Libraries reduce C's numbers. bf16 and f16 are none of them: their sums go through f32 and are rounded
-/// once. Comparisons of floats by libraries lose NaNs and the sign of zero: floats become integers that
-/// are ordered as the floats are, -0 below +0, and a NaN beyond all of them on the side that wins.
-/// Integer sums are unsigned, and so wrap around; those of bytes go through 32 bits, since vectors of Open
-/// MPI 4.1 add bytes with saturation (ompi/mca/op/avx).
+/// Libraries reduce C's arithmetic types, which do not include bf16 and f16: sums of these go
+/// through f32 and are rounded once. A library's maximum or minimum of floats loses NaNs and the
+/// sign of zero: floats are encoded as integers of the same order, with -0 below +0, and with NaN
+/// as the largest value for a maximum and the smallest for a minimum. Integer sums are unsigned and
+/// so wrap around. Sums of bytes go through 32 bits, because vector code of Open MPI 4.1 adds bytes
+/// with saturation (ompi/mca/op/avx).
 struct NativeForm {
   enum class Element : uint8_t { kI8, kI16, kI32, kI64, kU8, kU32, kU64, kF32, kF64 };
 
   ReduceKind kind;
   DType dtype;
   Element element;
-  /// True if elements are those of the array, bit for bit.
+  /// True if the encoded elements are those of the array, bit for bit.
   bool is_plain;
 
-  /// The form for a reduction that the dtype has (can_reduce).
+  /// Returns the form for a reduction; can_reduce(kind, dtype) must hold.
   static NativeForm of(ReduceKind kind, DType dtype);
   int64_t elem_bytes() const;
   /// Writes `n_elems` elements of the array as elements of the form.

@@ -9,15 +9,15 @@
 namespace stow::comm {
 
 /// kTree: the balanced pairwise tree over the group's index, with the same bits on every transport.
-/// kNative: the transport's own reduction, if it has one. Bits of float sums then depend on the transport
-/// and on how ranks are put into processes; those of all else do not.
+/// kNative: the transport's own reduction, if it has one. The bits of float sums then depend on the
+/// transport and on the distribution of ranks over processes; all other results have the same bits.
 enum class ReduceOrder : uint8_t { kTree, kNative };
 
-/// "tree" or "native".
+/// Returns "tree" or "native".
 constexpr std::string_view reduce_order_name(ReduceOrder order) {
   return order == ReduceOrder::kTree ? "tree" : "native";
 }
-/// The order of that name; none if there is none.
+/// Returns the order with this name; nullopt if there is none.
 constexpr std::optional<ReduceOrder> reduce_order_of(std::string_view name) {
   if (name == "tree") return ReduceOrder::kTree;
   if (name == "native") return ReduceOrder::kNative;

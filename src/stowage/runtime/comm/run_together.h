@@ -1,5 +1,5 @@
-// run_together: one piece of work on every device of this process, each on the device's own thread.
-// Not the programs, nor who the other processes are; a communicator reaches those.
+// run_together: runs a function for every device of this process, on the device's own thread.
+// Not the connection to other processes; communicators have that.
 #pragma once
 
 #include <functional>
@@ -11,16 +11,18 @@
 
 namespace stow::comm {
 
-/// A device that runs with others, and its end of their collectives.
+/// A device that runs together with others, and its communicator.
 struct Participant {
   Device* device = nullptr;
   Communicator* communicator = nullptr;
 };
 
-/// Calls `work(i)` for each participant i, all at the same time, and returns when all have ended. If one
-/// throws, the collectives of all ranks end with an error that names it ("rank 1 of 4: …").
-/// Errors: what the first of them threw that is not a CommunicationError, as the others only say that it is
-/// gone; else the first CommunicationError.
+/// Calls `work(i)` for each participant i, all at the same time, and returns when all have ended.
+/// If one throws, the collectives of all ranks end with an error that names that participant ("rank
+/// 1 of 4: …").
+/// Errors: rethrows the first exception, in the order of participants, that is not a
+/// CommunicationError, because a CommunicationError only reports that another participant failed;
+/// else the first CommunicationError.
 void run_together(std::span<const Participant> participants, const std::function<void(size_t)>& work);
 
 }  // namespace stow::comm

@@ -7,8 +7,8 @@
 
 namespace stow::comm {
 
-/// `rows` rows of `row_bytes` bytes, each `stride_bytes` behind the one before. Offsets into it count the
-/// bytes of the rows alone, so that the same offset means the same element in every form of a part.
+/// `rows` rows of `row_bytes` bytes, `stride_bytes` apart. Offsets into it skip the gaps between
+/// rows: the same offset is the same element in every layout of a part.
 struct Strided {
   std::byte* base = nullptr;
   int64_t rows = 0;
@@ -20,19 +20,20 @@ struct Strided {
   bool is_contiguous() const { return rows <= 1 || stride_bytes == row_bytes; }
 };
 
-/// `bytes` bytes that follow each other. Only who writes into it needs memory that may be written.
+/// Returns `bytes` contiguous bytes at `base`. The memory may be read-only if nobody writes through
+/// the result.
 Strided contiguous(const std::byte* base, int64_t bytes);
 
-/// Part `index` of an array of the form [outer, n, inner_bytes], cut along its middle axis.
+/// Returns part `index` of an array of the form [outer, n, inner_bytes], cut along its middle axis.
 Strided part_of(const std::byte* base, int64_t outer, int64_t n, int64_t inner_bytes,
                 int64_t index);
 
-/// Copies `bytes` bytes from offset `from_at` of one to offset `to_at` of the other. The two do not
-/// overlap unless they are the same bytes at the same place, which then stay as they are.
+/// Copies `bytes` bytes from offset `from_at` of `from` to offset `to_at` of `to`. Source and
+/// destination must be the same bytes or not overlap.
 void copy(const Strided& from, int64_t from_at, const Strided& to, int64_t to_at, int64_t bytes);
 
-/// A pointer to `bytes` bytes from offset `at`: into the part itself where they follow each other, else
-/// into `scratch`, where they are copied to.
+/// Returns a pointer to `bytes` bytes from offset `at`: into the part itself if they are
+/// contiguous, else to `scratch`, to which they are copied.
 const std::byte* read_at(const Strided& from, int64_t at, int64_t bytes, std::byte* scratch);
 
 }  // namespace stow::comm

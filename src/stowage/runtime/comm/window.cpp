@@ -96,15 +96,15 @@ void WindowCommunicator::post(int32_t reader, const Slot& slot, uint64_t number)
 // Writes chunk number `chunk` for readers of other processes into a half of the window.
 void WindowCommunicator::write_chunk(const Exchange& exchange, int64_t chunk,
                                      const std::vector<int32_t>& readers) {
-  std::vector<Chunk>& under_way = under_way_[static_cast<size_t>(half_)];
-  for (const Chunk& sent : under_way) wait(sent.reader, sent.number, true);
-  under_way.clear();
+  std::vector<Chunk>& in_flight = in_flight_[static_cast<size_t>(half_)];
+  for (const Chunk& sent : in_flight) wait(sent.reader, sent.number, true);
+  in_flight.clear();
   const int64_t chunk_bytes = exchange.chunk_bytes(), from = chunk * chunk_bytes;
   std::byte* place = region_->window(rank()) + half_ * kHalfWindowBytes;
   Slot slot = {exchange.signature(), own_.call.load(std::memory_order_relaxed), 0, {}};
   for (size_t i = 0; i < readers.size(); ++i) {
     if (i == 0 || !exchange.same_for_all) {
-      const Strided piece = exchange.give(readers[i]);
+      const Strided piece = exchange.piece_for(readers[i]);
       const int64_t bytes = std::clamp<int64_t>(piece.bytes() - from, 0, chunk_bytes);
       copy(piece, from, contiguous(place, bytes), 0, bytes);
       slot.offset = region_->offset_of(place);
@@ -114,7 +114,7 @@ void WindowCommunicator::write_chunk(const Exchange& exchange, int64_t chunk,
     const uint64_t number =
         region_->pair(rank(), reader).sent.load(std::memory_order_relaxed) + 1;
     post(reader, slot, number);
-    under_way.push_back({reader, number});
+    in_flight.push_back({reader, number});
   }
   half_ = 1 - half_;
 }
@@ -125,7 +125,8 @@ Slot WindowCommunicator::await_chunk(const Exchange& exchange, int32_t writer,
   const Slot slot = region_->pair(writer, rank()).slots[number % 2];
   if (slot.signature != exchange.signature()) {
     const RankState& state = region_->state(writer);
-    end(differing(*this, exchange, writer, record_name(state, slot.call), record_detail(state, slot.call)));
+    end(mismatch_message(*this, exchange, writer, record_name(state, slot.call),
+                         record_detail(state, slot.call)));
   }
   return slot;
 }
@@ -163,7 +164,7 @@ void WindowCommunicator::move_pieces(const Exchange& exchange) {
       continue;
     }
     const Slot slot = {exchange.signature(), own_.call.load(std::memory_order_relaxed), -1,
-                       exchange.give(reader)};
+                       exchange.piece_for(reader)};
     post(to, slot, region_->pair(rank(), to).sent.load(std::memory_order_relaxed) + 1);
   }
 
@@ -175,7 +176,7 @@ void WindowCommunicator::move_pieces(const Exchange& exchange) {
       remote.empty() && std::all_of(exchange.writers.begin(), exchange.writers.end(),
                                     [&](int32_t index) { return is_local(rank_of(index)); });
   std::vector<Slot> slots(n_writers);
-  std::vector<Arrived> arrived(n_writers);
+  std::vector<ReceivedChunk> arrived(n_writers);
   for (int64_t chunk = 0; chunk < n_chunks; ++chunk) {
     if (!remote.empty()) write_chunk(exchange, chunk, remote);
     const int64_t from = chunk * chunk_bytes;
@@ -187,28 +188,28 @@ void WindowCommunicator::move_pieces(const Exchange& exchange) {
       const int32_t index = exchange.writers[i], writer = rank_of(index);
       const bool local = is_local(writer);
       if (chunk == 0 || !local) slots[i] = await_chunk(exchange, writer, next(writer));
-      const int64_t left = exchange.take_bytes(index) - from;
+      const int64_t left = exchange.bytes_from(index) - from;
       arrived[i].bytes = std::clamp<int64_t>(left, 0, chunk_bytes);
       if (local) {
         arrived[i].where = slots[i].direct;
         arrived[i].at = from;
-        if (exchange.take && takes_whole) arrived[i].bytes = std::max<int64_t>(left, 0);
+        if (exchange.consume && takes_whole) arrived[i].bytes = std::max<int64_t>(left, 0);
       } else {
         arrived[i].where = contiguous(region_->at(slots[i].offset), arrived[i].bytes);
         arrived[i].at = 0;
       }
-      if (!exchange.take || (local && takes_whole && chunk > 0)) continue;
+      if (!exchange.consume || (local && takes_whole && chunk > 0)) continue;
       {
         const Reading reading(*this);
-        exchange.take(index, from, arrived[i]);
+        exchange.consume(index, from, arrived[i]);
       }
       if (local && !takes_whole && chunk + 1 < n_chunks) continue;
       acknowledge(writer, next(writer));
     }
-    if (!exchange.take_all || n_writers == 0) continue;
+    if (!exchange.consume_all || n_writers == 0) continue;
     {
       const Reading reading(*this);
-      exchange.take_all(from, arrived);
+      exchange.consume_all(from, arrived);
     }
     for (size_t i = 0; i < n_writers; ++i) {
       const int32_t writer = rank_of(exchange.writers[i]);

@@ -1,5 +1,5 @@
-// BoundKernel: a kernel of a schedule made ready for the CPU: strides, specs, compiled programs.
-// Not its memory; addresses come with each run. One thread at a time runs it.
+// BoundKernel: a kernel of a schedule made ready for the CPU: strides, specs, row programs.
+// Not its memory; each run takes addresses. One thread at a time runs it.
 #pragma once
 
 #include <memory>
@@ -12,16 +12,17 @@
 
 namespace stow::cpu {
 
-/// Scratch in bytes that a kernel needs with so many threads.
+/// Returns the scratch in bytes that a kernel needs with `threads` threads.
 int64_t kernel_scratch_bytes(const Kernel& kernel, int threads);
-/// True if the scratch of a kernel of rows follows from its program, whatever lies over what.
+/// True if the scratch of a row program depends only on the program, not on which results share
+/// memory with which operands.
 bool scratch_follows_from_program(const Kernel& rows);
 
 class BoundKernel final : public stow::BoundKernel {
  public:
   BoundKernel(const Kernel& kernel, int threads);
   ~BoundKernel() override;
-  /// Addresses of the operands' first elements; scratch of kernel_scratch_bytes, 64-byte aligned.
+  /// See stow::BoundKernel::run(). `scratch`: kernel_scratch_bytes() bytes, 64-byte aligned.
   void run(std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs,
            void* scratch) const override {
     if (calls_)  // in line: a loop over scalars does little else
@@ -30,7 +31,7 @@ class BoundKernel final : public stow::BoundKernel {
       impl_->run(inputs, outputs, scratch);
   }
 
-  /// The calls that every run makes, whatever the addresses; null if there is more to a run.
+  /// Returns the calls that make up every run, for any addresses; null if a run does more.
   RowCalls* only_calls() const { return calls_; }
 
   class Impl {

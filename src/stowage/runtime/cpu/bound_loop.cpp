@@ -219,16 +219,16 @@ void BoundLoop::add_loop(const LoopSteps& steps, bool is_outermost) {
       if (arguments_[i].is_in_code)
         copies = std::lcm(copies, std::min(m.deltas.size(), kMostCopies + 1));
     }
-  struct Turning {
+  struct Rotating {
     size_t argument;
-    TurningAddress address;
+    RotatingAddress address;
   };
-  std::vector<Turning> turning;
-  for (const TurningAddress& t : steps.turning) {
+  std::vector<Rotating> rotating;
+  for (const RotatingAddress& t : steps.rotating) {
     ranges_.push_back({t.first_other, t.period - 1});
     for (size_t i : arguments_of(t.address, begin)) {
       has_room_ = has_room_ && arguments_[i].is_in_code;
-      turning.push_back({i, t});
+      rotating.push_back({i, t});
       copies = std::lcm(copies, std::min(t.period, kMostCopies + 1));
     }
   }
@@ -241,7 +241,7 @@ void BoundLoop::add_loop(const LoopSteps& steps, bool is_outermost) {
     for (const Moving& m : elsewhere) has_room_ = has_room_ && m.deltas->size() == 1;
     counts_.push_back(0);
   }
-  for (const Turning& t : turning) has_room_ = has_room_ && copies % t.address.period == 0;
+  for (const Rotating& t : rotating) has_room_ = has_room_ && copies % t.address.period == 0;
   std::vector<size_t> nexts;
   const auto add_next = [&](LoopCommand of_outermost, LoopCommand of_inner) {
     nexts.push_back(code_.size());
@@ -257,7 +257,7 @@ void BoundLoop::add_loop(const LoopSteps& steps, bool is_outermost) {
     for (const Moving& m : elsewhere) add_mover(*m.deltas, m.argument);
     if (copy + 1 < copies) add_next(LoopCommand::kNext, LoopCommand::kNextNested);
   }
-  for (const Turning& t : turning)
+  for (const Rotating& t : rotating)
     for (size_t copy = 1; copy < copies; ++copy)
       if (const size_t turn = copy % t.address.period; turn != 0)
         arguments_[copied[copy - 1][t.argument - begin.arguments]].address =

@@ -1,5 +1,5 @@
-// BoundLoop: a loop of bound kernels as one list of instructions, which runs without the program's runner.
-// Not the execution of the list; kernels/loop_code.h has it.
+// BoundLoop: a loop of bound kernels, compiled to one list of instructions.
+// Not the interpreter of the list; kernels/loop_code.h has it.
 #pragma once
 
 #include <deque>
@@ -13,13 +13,13 @@
 
 namespace stow::cpu {
 
-/// The calls of the loop's row programs stand in the list one after another, single elements in line; other
-/// kernels run as they are. If operands take slots in turn, the list has as many iterations as there are slots,
-/// so that their addresses are fixed. A loop within the loop is a part of the list.
+/// Row programs are flattened into their calls, and single elements are computed inline; each other
+/// kernel is one instruction. If operands use slots in turn, the list is unrolled by the number of
+/// slots, which makes their addresses constant. A nested loop is a part of the list.
 class BoundLoop final : public stow::BoundLoop {
  public:
-  /// The kernels of `steps` are BoundKernels of this folder. Null if a loop within the loop has more slots that
-  /// iterations take in turn than the list has room for.
+  /// Compiles `steps`, whose kernels must be cpu::BoundKernels. Returns null if the loop cannot be
+  /// unrolled as far as the slots that its iterations use in turn require.
   static std::unique_ptr<BoundLoop> make(const LoopSteps& steps);
   void run(std::byte** addresses) override;
 
@@ -38,14 +38,14 @@ class BoundLoop final : public stow::BoundLoop {
     const stow::BoundKernel* kernel;
     size_t first_address, n_inputs, n_outputs;
     bool has_scratch;
-    std::byte** at = nullptr;  // of the first address, in this run
+    std::byte** at = nullptr;  // the kernel's first address, in this run
   };
   // A single element of a row program, and an instruction that computes it.
   struct Element {
     size_t instruction;
     const Single* single;
   };
-  // A call of a row program, and an instruction that makes it.
+  // A row program, and an instruction that makes one of its calls.
   struct Made {
     size_t instruction;
     const RowCalls* calls;
@@ -55,25 +55,26 @@ class BoundLoop final : public stow::BoundLoop {
     size_t instruction;
     size_t address;
   };
-  // An argument whose address differs between iterations. At the begin of a run it is an address of the run
-  // plus `offset`.
+  // An argument whose address differs between iterations. A run sets it at first to
+  // `addresses[address] + offset`.
   struct Argument {
     size_t address;
     int64_t offset = 0;
-    // The argument's place: in the calls of a row program; or in an instruction, `field_bytes` into its
-    // operands; or among the addresses of the run.
+    // The argument is stored in the calls of a row program (`in_call`), in the operands of an
+    // instruction at byte `field_bytes` (`is_in_code`), or among the addresses of the run.
     const std::byte** in_call = nullptr;
     bool is_in_code = false;
     size_t instruction = 0, field_bytes = 0;
   };
-  // An instruction that changes an argument.
+  // An instruction that changes an argument between iterations.
   struct Mover {
     size_t instruction, argument;
   };
+  // A range of indices of addresses.
   struct Range {
     size_t first, n;
   };
-  // How much there is of what instructions refer to.
+  // The sizes of the lists below at some time, for add_copy().
   struct Mark {
     size_t code, elements, made, reads, arguments, movers;
   };
@@ -87,20 +88,22 @@ class BoundLoop final : public stow::BoundLoop {
   // Adds a loop: the whole one, or one within it.
   void add_loop(const LoopSteps& steps, bool is_outermost);
   Mark mark() const;
-  // The numbers of the arguments that hold an address of the run, of instructions from `begin` on.
+  // Returns the indices of the arguments, from `begin` on, that hold the run's address number
+  // `address`. Adds them if there are none.
   std::vector<size_t> arguments_of(size_t address, const Mark& begin);
-  // Adds the instructions [begin, end) once more, and returns the numbers of the arguments in them, by the
-  // number of the one that they are copied from less that of the first.
+  // Appends a copy of the instructions [begin, end). Element i of the result is the index of the
+  // copy of argument begin.arguments + i, or of that argument itself if it is not in the code.
   std::vector<size_t> add_copy(const Mark& begin, const Mark& end);
   void add_mover(const std::vector<int64_t>& deltas, size_t argument);
   // Writes the addresses of a run into the list.
   void set_addresses(std::byte** addresses);
+  // Returns the location of the argument's address.
   const std::byte** place_of(const Argument& argument, std::byte** addresses);
 
   int64_t trip_count_ = 0;
-  bool has_room_ = true;
+  bool has_room_ = true;  // false if the list would be too long: make() returns null
   std::vector<LoopInstruction> code_;
-  std::vector<uint8_t> moves_;  // for link_loop()
+  std::vector<uint8_t> moves_;  // by instruction: bits of the operands that movers change
   std::vector<Rows> rows_;
   std::vector<std::unique_ptr<Whole>> whole_;
   std::vector<Element> elements_;
@@ -109,11 +112,11 @@ class BoundLoop final : public stow::BoundLoop {
   std::vector<Argument> arguments_;
   std::vector<Mover> movers_;
   std::set<RowCalls*> changed_;                // calls whose arguments a run changes
-  std::deque<int64_t> counts_;                 // of loops in the list
-  std::vector<std::vector<int32_t>> targets_;  // of branches
-  std::vector<std::vector<int64_t>> deltas_;   // of what moves in turn
-  std::vector<Range> ranges_;                  // of addresses that the list depends on
-  std::vector<std::byte*> last_addresses_;     // those of the run before
+  std::deque<int64_t> counts_;                 // iteration counters of nested loops
+  std::vector<std::vector<int32_t>> targets_;  // jump tables of branches
+  std::vector<std::vector<int64_t>> deltas_;   // deltas of kMoveInTurn instructions
+  std::vector<Range> ranges_;                  // addresses that the list depends on
+  std::vector<std::byte*> last_addresses_;     // their values in the previous run
   LastResults last_results_ = {};
 };
 

@@ -1,4 +1,4 @@
-// Rates that the CPU reaches now, measured: what a profile is held against.
+// Measured rates of the CPU, against which a profile compares its kernels.
 // Not a cost model.
 #pragma once
 
@@ -7,10 +7,11 @@
 
 namespace stow::cpu {
 
-/// FLOP/s of the best of a few products of square matrices that fit a near cache, operands of
-/// `dtype`, with so many threads. Takes some 0.1 s.
+/// Measures the FLOP/s of products of square matrices of `dtype` that fit an inner cache, with
+/// `threads` threads. Returns the best of a few runs, after about 0.1 s.
 double measured_product_rate(DType dtype, int threads);
-/// Bytes/s of a[i] = b[i] + s c[i] over arrays too large for any cache, three arrays counted.
+/// Measures the bytes/s of a[i] = b[i] + s c[i] over arrays larger than any cache; the bytes of all
+/// three arrays count.
 /// Source: McCalpin's STREAM.
 double measured_triad_rate(int threads);
 

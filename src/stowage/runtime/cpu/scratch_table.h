@@ -1,5 +1,5 @@
-// ScratchTable: the scratch of row programs, kept for when the same program is asked about again.
-// Not the computation of it; bound_kernel.h has that.
+// ScratchTable: a cache of the scratch sizes of row programs.
+// Not their computation; that is kernel_scratch_bytes() in bound_kernel.h.
 #pragma once
 
 #include <cstdint>
@@ -12,11 +12,11 @@
 
 namespace stow::cpu {
 
-/// To know a program's scratch it has to be compiled. A search for a plan lowers most kernels in each order
-/// and under each tiling, so it asks about the same programs many times. Threads may share a table.
+/// Computing a row program's scratch means compiling it, and a plan search asks about the same
+/// programs many times. Thread-safe.
 class ScratchTable {
  public:
-  /// As kernel_scratch_bytes() (bound_kernel.h) for so many threads, which must be the same at every call.
+  /// Returns kernel_scratch_bytes(kernel, threads). `threads` must be the same at every call.
   int64_t scratch_bytes(const Kernel& kernel, int threads);
 
  private:

@@ -134,7 +134,7 @@ bool Disk::bypass_cache() {
 int64_t Disk::reserve(int64_t bytes) {
   STOW_CHECK(bytes > 0);
   const std::lock_guard lock(extents_mutex_);
-  const int64_t offset = extents_.take(bytes), size = align_up(bytes, kDiskBlockBytes);
+  const int64_t offset = extents_.allocate(bytes), size = align_up(bytes, kDiskBlockBytes);
   int error = 0;
   // Beyond the limit on file sizes the system would send a signal too.
   rlimit limit{};
@@ -144,7 +144,7 @@ int64_t Disk::reserve(int64_t bytes) {
   else if (retried([&] { return ::fallocate(file_, 0, offset, size); }) != 0)
     error = errno;
   if (error != 0) {
-    extents_.give(offset, bytes);
+    extents_.release(offset, bytes);
     refuse(format_bytes(bytes) + " cannot be reserved", error);
   }
   return offset;
@@ -153,7 +153,7 @@ int64_t Disk::reserve(int64_t bytes) {
 void Disk::release(int64_t offset, int64_t bytes) {
   discard(offset, offset + align_up(bytes, kDiskBlockBytes));
   const std::lock_guard lock(extents_mutex_);
-  extents_.give(offset, bytes);
+  extents_.release(offset, bytes);
 }
 
 void Disk::discard(int64_t begin, int64_t end) {
@@ -207,11 +207,11 @@ void Disk::transfer(bool write, const DiskWindow& window, std::span<std::byte> b
   int64_t begin = window.offset, end = window.offset + window.width;
   for (const DiskAxis& axis : window.axes)
     (axis.disk_bytes < 0 ? begin : end) += (axis.extent - 1) * axis.disk_bytes;
-  forget(write, begin, end);
+  drop_from_cache(write, begin, end);
 }
 
 // Keeps the page cache from filling up with what it would only hold for nobody.
-void Disk::forget(bool wrote, int64_t begin, int64_t end) const {
+void Disk::drop_from_cache(bool wrote, int64_t begin, int64_t end) const {
   if (wrote)
     (void)::sync_file_range(
         file_, begin, end - begin,

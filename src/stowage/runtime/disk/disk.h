@@ -1,5 +1,5 @@
-// Disk: a heap in one nameless file of a folder, moved by direct access that passes the page cache.
-// Not a store: the file is gone with the process, however that ends.
+// Disk: a heap in one unnamed file of a folder; transfers bypass the page cache if possible.
+// Not persistent: the file is gone when the process ends, even by a crash.
 #pragma once
 
 #include <cstddef>
@@ -16,55 +16,55 @@ namespace stow {
 
 class DiskQueue;
 
-/// A transfer that failed. What was being written is lost, as is what a program was computing; all
-/// else stays.
+/// A transfer that failed. The bytes being written and the results of the running program are lost;
+/// all other bytes on the disk stay.
 class DiskError : public std::runtime_error {
  public:
   /// "disk folder 'FOLDER': WHAT: the system's reason".
   DiskError(const std::string& folder, const std::string& what, int error);
-  int error_number() const { return error_; }  ///< An errno.
+  int error_number() const { return error_; }  ///< errno of the failed call.
 
  private:
   int error_;
 };
 
-/// For tests: makes pieces of transfers fail, end early or take long. Called by several threads.
+/// For tests: injects faults into pieces of transfers. Several threads may call it at a time.
 class DiskFaults {
  public:
-  /// A fault of a piece before the system sees it.
+  /// A fault of one piece, applied before the system call.
   struct Fault {
-    int error = 0;                          ///< An errno; then nothing is moved.
-    int64_t most_bytes = int64_t{1} << 62;  ///< A short transfer: no more than this.
-    int64_t delay_us = 0;                   ///< It takes so much longer.
+    int error = 0;                          ///< The call fails with this errno; 0: no error.
+    int64_t most_bytes = int64_t{1} << 62;  ///< The transfer moves at most this many bytes.
+    int64_t delay_us = 0;                   ///< Delay before the call, in microseconds.
   };
   virtual ~DiskFaults() = default;
-  /// Asked before each piece, retries and continuations included.
+  /// Returns the fault of a piece. Called before each attempt, retries and continuations included.
   virtual Fault before(bool write, int64_t offset, int64_t bytes) = 0;
 };
 
-/// How a disk moves bytes.
+/// The system interface for transfers: io_uring, or threads that call pread and pwrite.
 enum class DiskEngine : uint8_t { kUring, kThreads };
-/// "io_uring", "threads".
+/// Returns "io_uring" or "threads".
 const char* disk_engine_name(DiskEngine engine);
 
-/// $TMPDIR, or else /tmp.
+/// Returns $TMPDIR, or "/tmp" if it is unset or empty.
 std::string default_disk_folder();
 
 struct DiskOptions {
   std::string folder;  ///< The folder of the file; "": default_disk_folder().
-  bool uring = true;   ///< Off: threads, even where the kernel allows io_uring.
-  bool direct = true;  ///< Off: through the page cache, even where the file system needs not.
+  bool uring = true;   ///< False: use threads, even if the kernel allows io_uring.
+  bool direct = true;  ///< False: use the page cache, even if the file system has direct access.
   std::shared_ptr<DiskFaults> faults;  ///< For tests.
 };
 
-/// One axis of a window: how many, and how far apart in bytes on the disk and in memory.
+/// One axis of a window: its extent, and its strides in bytes on the disk and in memory.
 struct DiskAxis {
   int64_t extent = 1;
   int64_t disk_bytes = 0;
   int64_t memory_bytes = 0;
 };
-/// Elements of `width` bytes, the first at `offset` on the disk and at `memory`. Any strides; those
-/// on the side that is written do not make elements overlap.
+/// Elements of `width` bytes, the first at `offset` on the disk and at `memory`. Strides may be
+/// negative or 0, but elements must not overlap on the side that is written.
 struct DiskWindow {
   int64_t offset = 0;
   std::byte* memory = nullptr;
@@ -74,12 +74,11 @@ struct DiskWindow {
 
 namespace runtime {
 
-/// Thread-safe. Reads wait for reads and writes for writes; a read and a write of other bytes run
-/// beside one another. Bytes that share a block with others may be written: the block is read
-/// first, and writers take turns.
+/// Thread-safe. One read and one write run at a time; both may run at once if they touch different
+/// bytes. A write of a part of a block reads the block first.
 class Disk {
  public:
-  /// Makes the file. Errors: CapacityError that names the folder and says what is wrong with it.
+  /// Creates the file. Errors: CapacityError that names the folder and the reason.
   explicit Disk(const DiskOptions& options = {});
   ~Disk();
   Disk(const Disk&) = delete;
@@ -87,35 +86,38 @@ class Disk {
 
   const std::string& folder() const { return folder_; }  ///< As given, or the default.
   DiskEngine engine() const { return engine_; }          ///< The engine in use.
-  bool direct() const { return direct_; }                ///< True if transfers bypass the page cache.
+  bool direct() const { return direct_; }  ///< True if transfers bypass the page cache.
 
-  /// Reserves at least `bytes` > 0 on whole blocks; they read as zeros.
-  /// Errors: CapacityError that names the folder where it is full or a limit forbids it.
+  /// Reserves at least `bytes` > 0 in whole blocks, which read as zeros, and returns their offset.
+  /// Errors: CapacityError that names the folder if the file system is full or a limit forbids it.
   int64_t reserve(int64_t bytes);
-  /// Gives back what was reserved with the same `bytes`.
+  /// Frees the range that reserve(bytes) returned as `offset`.
   void release(int64_t offset, int64_t bytes);
-  /// Gives the whole blocks inside a reserved range back to the file system; the range stays taken.
+  /// Returns the storage of the whole blocks in [begin, end) to the file system. The range must be
+  /// reserved and stays reserved.
   void discard(int64_t begin, int64_t end);
 
-  /// Moves bytes; any offset, length and alignment. What lies on blocks on both sides is moved as
-  /// it is, all else through `bounce`: memory that holds a block at least (disk_bounce_bytes()
-  /// serve best); where none is given, some is allocated. Errors: DiskError, with all transfers
-  /// ended.
+  /// Copies bytes between the disk at `offset` and memory, at any offset, length and alignment.
+  /// Bytes that are block-aligned on both sides are moved directly, all others through `bounce`:
+  /// memory of at least one block; disk_bounce_bytes() is the best size. Empty: the call allocates
+  /// a bounce buffer.
+  /// Errors: DiskError, after all transfers of the call have ended.
   void read(int64_t offset, std::span<std::byte> to, std::span<std::byte> bounce = {});
   void write(int64_t offset, std::span<const std::byte> from, std::span<std::byte> bounce = {});
-  /// The same for a strided window.
+  /// Copies a strided window; errors and `bounce` as above.
   void read(const DiskWindow& window, std::span<std::byte> bounce);
   void write(const DiskWindow& window, std::span<std::byte> bounce);
 
-  /// Bytes of the file system that the file takes.
+  /// Returns the bytes of the file system that the file occupies. Errors: DiskError.
   int64_t bytes_on_disk() const;
 
  private:
   [[noreturn]] void refuse(const std::string& what, int error) const;
   void open_file();
-  bool bypass_cache();  // switches to unbuffered access; false if the file system has none
+  bool bypass_cache();  // switches to direct access; false if the file system has none
   void transfer(bool write, const DiskWindow& window, std::span<std::byte> bounce);
-  void forget(bool wrote, int64_t begin, int64_t end) const;
+  // Drops a range from the page cache, after writing it back if `wrote`.
+  void drop_from_cache(bool wrote, int64_t begin, int64_t end) const;
 
   std::string folder_;
   DiskEngine engine_ = DiskEngine::kUring;

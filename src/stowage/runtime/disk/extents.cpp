@@ -6,7 +6,7 @@
 
 namespace stow {
 
-int64_t DiskExtents::take(int64_t bytes) {
+int64_t DiskExtents::allocate(int64_t bytes) {
   STOW_CHECK(bytes > 0);
   const int64_t size = align_up(bytes, kDiskBlockBytes);
   const auto fits = [&](const auto& range) { return range.second - range.first >= size; };
@@ -21,7 +21,7 @@ int64_t DiskExtents::take(int64_t bytes) {
   return begin;
 }
 
-void DiskExtents::give(int64_t offset, int64_t bytes) {
+void DiskExtents::release(int64_t offset, int64_t bytes) {
   int64_t begin = offset, end = offset + align_up(bytes, kDiskBlockBytes);
   auto next = free_.lower_bound(begin);
   STOW_CHECK(end <= end_ && (next == free_.end() || end <= next->first), "given back twice");

@@ -1,5 +1,5 @@
-// DiskExtents: which ranges of a file are taken, first fit. It knows nothing of files.
-// Not thread-safe; the disk that owns it locks.
+// DiskExtents: the free ranges of a disk's file, allocated first fit.
+// Not thread-safe (the owning Disk locks), and it makes no system calls.
 #pragma once
 
 #include <cstdint>
@@ -12,11 +12,12 @@ namespace stow {
 /// Ranges begin and end on blocks (kDiskBlockBytes).
 class DiskExtents {
  public:
-  /// The lowest free range of at least `bytes` > 0; the file grows where there is none.
-  int64_t take(int64_t bytes);
-  /// Gives back what was taken with the same `bytes`.
-  void give(int64_t offset, int64_t bytes);
-  /// The end of the last taken range.
+  /// Allocates the lowest free range of at least `bytes` > 0 and returns its offset. If no free
+  /// range is large enough, the range ends beyond the current end().
+  int64_t allocate(int64_t bytes);
+  /// Frees the range that allocate(bytes) returned as `offset`.
+  void release(int64_t offset, int64_t bytes);
+  /// Returns the end of the last allocated range.
   int64_t end() const { return end_; }
 
  private:

@@ -10,8 +10,8 @@
 
 namespace stow {
 
-/// A queue of pieces, which are awaited in the order in which they began. The destructor waits for
-/// all pieces in flight, so that their memory may be freed afterwards.
+/// A queue of pieces that are awaited in the order in which they began. The destructor waits for
+/// all pieces in flight; the caller may free their memory afterwards.
 class Flight {
  public:
   /// `faults`: injected faults for tests; null: none. `folder`: names the disk in errors.
@@ -22,7 +22,7 @@ class Flight {
   Flight(const Flight&) = delete;
   Flight& operator=(const Flight&) = delete;
 
-  /// Most pieces in flight; that of move_now() is not counted.
+  /// Largest number of pieces in flight, not counting the piece of move_now().
   static constexpr int kMost = DiskQueue::kDepth - 1;
 
   int count() const { return static_cast<int>(begun_ - ended_); }  ///< Pieces in flight.
@@ -36,6 +36,7 @@ class Flight {
   bool touches(int64_t begin, int64_t end) const;
 
  private:
+  // A piece in flight.
   struct Leg {
     DiskPiece piece;  // the part that has not moved yet
     DiskPiece whole;
@@ -44,9 +45,10 @@ class Flight {
     bool in_queue = false;
   };
 
-  void launch(int number);
-  void settle(int number, int64_t result);
-  void wait_for(int number);
+  // `number`: index in legs_.
+  void launch(int number);                  // submits the part that has not moved yet
+  void settle(int number, int64_t result);  // handles a result: done, retried or an error
+  void wait_for(int number);                // throws DiskError if the piece failed
 
   DiskQueue& queue_;
   DiskFaults* faults_;
@@ -54,7 +56,7 @@ class Flight {
   int64_t block_bytes_;
   std::array<Leg, DiskQueue::kDepth> legs_;
   uint64_t begun_ = 0, ended_ = 0;
-  bool gives_up_ = false;
+  bool gives_up_ = false;  // true in the destructor: results are ignored
 };
 
 }  // namespace stow

@@ -1,5 +1,5 @@
 // DiskQueue: a few transfers in flight on one file, by io_uring or by threads.
-// Not a policy: what is retried, continued or an error is the business of disk/flight.h.
+// Not a policy: disk/flight.h decides what is retried, continued or an error.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 namespace stow {
 
-/// `bytes` between the file from `offset` on and memory.
+/// A transfer of `bytes` bytes between the file at `offset` and memory.
 struct DiskPiece {
   bool write = false;
   int64_t offset = 0;
@@ -25,17 +25,19 @@ class DiskQueue {
   virtual ~DiskQueue() = default;
   /// Begins a transfer under a number in [0, kDepth) that is not in flight.
   virtual void start(int number, const DiskPiece& piece) = 0;
-  /// Waits for any transfer to end: its number, and the bytes moved or -errno.
+  /// A transfer that has ended.
   struct Ended {
     int number;
-    int64_t result;
+    int64_t result;  ///< Bytes moved, or -errno.
   };
-  virtual Ended wait() = 0;  ///< At least one must be in flight.
+  /// Waits until any transfer has ended. At least one must be in flight.
+  virtual Ended wait() = 0;
 };
 
-/// None where the kernel has no io_uring or forbids it.
+/// Returns a queue that uses io_uring; null if the kernel lacks or forbids it. `file`: a
+/// descriptor.
 std::unique_ptr<DiskQueue> make_uring_queue(int file);
-/// A few threads that call pread and pwrite.
+/// Returns a queue of a few threads that call pread and pwrite.
 std::unique_ptr<DiskQueue> make_thread_queue(int file);
 
 }  // namespace stow

@@ -9,10 +9,11 @@
 
 namespace stow {
 
-/// Moves the window between disk and memory. What lies on blocks (of `block_bytes`, a power of two)
-/// in both and is contiguous is moved as it is. Else the blocks around it are moved through
-/// `bounce`, which begins on a block and has at least one; near elements share a piece, holes
-/// between them included. What a write changes in part is read first.
+/// Moves the window between disk and memory. `block_bytes`: the disk's block, a power of two.
+/// Contiguous bytes that are block-aligned on both sides are moved directly. All others are moved
+/// in whole blocks through `bounce`, which begins on a block and has at least one; elements near
+/// each other share a piece, which includes the gaps between them. A write reads each block first
+/// that it changes in part.
 /// Errors: DiskError.
 void move_window(Flight& flight, bool write, const DiskWindow& window, std::span<std::byte> bounce,
                  int64_t block_bytes);

@@ -12,7 +12,8 @@ struct BuiltInDevice {
   std::string_view toml;  ///< Text of the file.
 };
 
-/// All of them, in alphabetical order. Defined in a source that CMakeLists.txt writes.
+/// Returns all built-in devices, in alphabetical order. Defined in a source that CMakeLists.txt
+/// writes.
 std::span<const BuiltInDevice> built_in_devices();
 
 }  // namespace stow

@@ -1,5 +1,5 @@
-// The seconds of a collective on a described network, from the bytes of one position alone.
-// Not a run and not a choice of algorithm: a bound by bandwidth and latency of each level.
+// The simulated seconds of a collective on a described network, from the bytes of one position.
+// Not a run and not a choice of algorithm: a cost model of each level's bandwidth and latency.
 #pragma once
 
 #include <span>
@@ -13,23 +13,23 @@
 
 namespace stow {
 
-/// How the group of a collective lies in the levels of a network. The device of position p is
-/// number p.
+/// The distribution of a collective's group over the blocks of one network level. Position p of the
+/// mesh stands on device number p.
 struct GroupLevel {
-  int64_t parts = 1;    ///< Blocks of the next inner level that it has in a block of this level.
-  int64_t inside = 1;   ///< Members of it in one block of the next inner level.
-  int64_t members = 1;  ///< Members of it in one block of this level.
+  int64_t parts = 1;    ///< Blocks of the next inner level with members, in a block of this level.
+  int64_t inside = 1;   ///< Members in one block of the next inner level.
+  int64_t members = 1;  ///< Members in one block of this level.
 };
 
-/// By level of the network, inner first, for groups over `axes` of the mesh. If groups differ, or
-/// the blocks of one do (extents that do not divide a block), each level has the most parts and
-/// members and the fewest inside: no group takes longer.
+/// Returns one GroupLevel for each network level, innermost first, for groups over `axes` of the
+/// mesh. If groups, or the blocks of a group, differ (extents that do not divide a block), each
+/// level has the largest `parts` and `members` and the smallest `inside`: no group takes longer.
 std::vector<GroupLevel> group_levels(const DeviceDescription& description, const MeshShape& mesh,
                                      std::span<const int> axes);
 
-/// Seconds of a collective, `op` one of is_collective(), over `axes` of the mesh. `whole_bytes` is
-/// the larger of a position's operand and result: the gathered array of an all_gather, the operand
-/// of a reduce_scatter, the array itself of the others.
+/// Returns the seconds of a collective over `axes` of the mesh. `op`: one of is_collective().
+/// `whole_bytes`: the larger of a position's operand and result, that is the result of an
+/// all_gather, the operand of a reduce_scatter, and the array itself for other ops.
 ///
 /// With n_l = parts and S_l = whole_bytes / inside of level l, B_l its achievable bandwidth and a_l
 /// its latency:
@@ -39,14 +39,15 @@ std::vector<GroupLevel> group_levels(const DeviceDescription& description, const
 ///                                whole_bytes (members_l - inside_l) / (size of the group B_l)
 ///   permute                      whole_bytes / B_l + a_l of the outermost level with n_l > 1
 /// Source: the standard costs of recursive halving (Thakur, Rabenseifner, Gropp 2005), level by
-/// level. Infinite where the network does not join the group; check_network() has the words. 0 for
-/// a group of one. `groups`: `n_groups` lists of indices along the axes, one behind the other, that exchange
-/// among themselves alone.
+/// level. Infinite if the network does not join all positions of the mesh; check_network() returns
+/// the message. 0 for a group of one. `groups`: `n_groups` equally long lists of indices along the
+/// axes, one after the other; each list exchanges among its members only. Empty: one group of all
+/// indices.
 double collective_seconds(const DeviceDescription& description, OpKind op, const MeshShape& mesh,
                           std::span<const int> axes, double whole_bytes,
                           std::span<const int64_t> groups = {}, int64_t n_groups = 1);
 
-/// Fails if a level that joins all positions of the mesh is missing, and says what there is.
+/// Fails if no level joins all positions of the mesh; the message lists the levels that exist.
 Result<void> check_network(const DeviceDescription& description, const MeshShape& mesh);
 
 }  // namespace stow

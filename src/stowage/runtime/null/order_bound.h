@@ -1,5 +1,5 @@
-// How fast a schedule's kernels and moves could be, in their order, if memory had no end.
-// Not a simulation of what runs; that waits for slots to be free as well (simulate.h).
+// order_bound: the time of a schedule in its order, if memory were unlimited.
+// Not a simulation of the program, which also waits for free slots (simulate.h).
 #pragma once
 
 #include <optional>
@@ -9,11 +9,11 @@
 
 namespace stow {
 
-/// Seconds of a step in which nothing waits for memory: each stream takes what it is given in the
-/// order of the schedule, as soon as what it reads has been written. More memory, or moves further
-/// ahead, do not make the step faster than this; it is never below Simulation::bound_s. None for a
-/// schedule of more than `options.max_walked` instructions, as each of them is gone through. What the
-/// options say of events, skips and measured times is left out.
+/// Returns the seconds of a step in which no instruction waits for memory: each stream runs its
+/// instructions in the order of the schedule, each as soon as its operands have been written. More
+/// memory, or moves further ahead, cannot make the step faster. The result is at least
+/// Simulation::bound_s. None if more than `options.max_walked` instructions would be walked. Of the
+/// options, only max_walked and open_iterations are used.
 std::optional<double> order_bound(const Schedule& schedule, const DeviceDescription& description,
                                   const SimulateOptions& options = {});
 

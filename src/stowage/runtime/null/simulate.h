@@ -1,5 +1,5 @@
-// The null runtime: a schedule run against a device description instead of hardware.
-// Not a run: no memory, no values; nothing but time.
+// The null runtime: simulates the time of a schedule on a described device.
+// Not a run: it allocates no memory and computes no values.
 #pragma once
 
 #include <array>
@@ -14,18 +14,20 @@
 
 namespace stow {
 
+/// The use of one stream in a step.
 struct StreamUse {
   double busy_s = 0;
   int64_t runs = 0;  ///< Number of kernels, moves or collectives.
   double bytes = 0;  ///< Bytes moved; for kCollective, bytes sent; for kCompute 0.
 };
 
+/// A simulated step.
 struct Simulation {
-  double step_s = 0;  ///< Time of a step.
+  double step_s = 0;  ///< Time of the step.
   /// Time that the compute stream waited for transfers and collectives: step_s minus its busy time.
   double exposed_s = 0;
-  /// Busy time of the busiest stream if each ran alone on the device: no order of the same work is
-  /// faster.
+  /// Busy time of the busiest stream if each stream ran alone on the device. No order of the same
+  /// work is faster.
   double bound_s = 0;
   std::array<StreamUse, kNumStreams> streams;
   /// True if the schedule alone decides what runs. False: the longest alternative of a branch, and
@@ -42,7 +44,7 @@ struct Simulation {
 };
 
 struct SimulateOptions {
-  int64_t max_events = 0;       ///< Events to keep; loops are walked iteration by iteration for them.
+  int64_t max_events = 0;       ///< Events to keep; > 0: loops are walked iteration by iteration.
   int64_t open_iterations = 1;  ///< Iterations of a loop with a dynamic trip count.
   bool skips = true;  ///< True if a loop's steady state is multiplied out instead of walked.
   int64_t max_walked = 20'000'000;  ///< Instructions after which loops are extrapolated.
@@ -55,18 +57,18 @@ struct SimulateOptions {
 /// Simulates the schedule as the program runner runs it. The compute stream runs its kernels in
 /// order. A whole move or collective (MovePhase::kWhole) runs on its stream while compute waits. A
 /// start begins after compute has reached it, the link's latency has passed and its stream has
-/// finished earlier work. Compute goes on; at the done it waits for the oldest start of that
-/// number. Starts without a done end before the step does. While transfers run, kernels are slower
-/// by the description's `slows_compute`. Time is counted in whole ticks of a picosecond (longer if
-/// a step takes weeks), so that the steady state of a loop is found exactly: the result is the same
-/// with and without `skips`.
+/// finished earlier work. Compute goes on; at the done it waits for the oldest start of the same
+/// transfer. Starts without a done end before the step does. While transfers run, kernels are
+/// slower by the description's `slows_compute`. Time is counted in whole ticks of a picosecond
+/// (longer if a step takes weeks), so that the steady state of a loop is found exactly: the result
+/// is the same with and without `skips`.
 Simulation simulate(const Schedule& schedule, const DeviceDescription& description,
                     const SimulateOptions& options = {});
 
-/// The bytes and runs of a step on each stream; busy_s is 0.
+/// Returns the bytes and runs of a step on each stream; busy_s is 0.
 std::array<StreamUse, kNumStreams> moved_bytes(const Schedule& schedule);
 
-/// "compute", "copy in", "copy out", "disk read", "disk write", "collective".
+/// Returns "compute", "copy in", "copy out", "disk read", "disk write" or "collective".
 std::string_view stream_name(StreamKind stream);
 
 }  // namespace stow

@@ -40,21 +40,21 @@ Bytes random_bytes(int64_t n, uint64_t seed) {
 
 TEST(DiskExtents, FirstFitAndMerging) {
   DiskExtents extents;
-  EXPECT_EQ(extents.take(1), 0);
-  EXPECT_EQ(extents.take(2 * kBlock), kBlock);
-  EXPECT_EQ(extents.take(kBlock + 1), 3 * kBlock);
-  EXPECT_EQ(extents.take(5), 5 * kBlock);
-  extents.give(kBlock, 2 * kBlock);
-  EXPECT_EQ(extents.take(kBlock), kBlock);          // the hole's first block
-  EXPECT_EQ(extents.take(2 * kBlock), 6 * kBlock);  // one block of the hole is too few
-  extents.give(3 * kBlock, kBlock + 1);             // next to the rest of the hole
-  EXPECT_EQ(extents.take(3 * kBlock), 2 * kBlock);
-  extents.give(6 * kBlock, 2 * kBlock);
+  EXPECT_EQ(extents.allocate(1), 0);
+  EXPECT_EQ(extents.allocate(2 * kBlock), kBlock);
+  EXPECT_EQ(extents.allocate(kBlock + 1), 3 * kBlock);
+  EXPECT_EQ(extents.allocate(5), 5 * kBlock);
+  extents.release(kBlock, 2 * kBlock);
+  EXPECT_EQ(extents.allocate(kBlock), kBlock);          // the hole's first block
+  EXPECT_EQ(extents.allocate(2 * kBlock), 6 * kBlock);  // one block of the hole is too few
+  extents.release(3 * kBlock, kBlock + 1);              // next to the rest of the hole
+  EXPECT_EQ(extents.allocate(3 * kBlock), 2 * kBlock);
+  extents.release(6 * kBlock, 2 * kBlock);
   EXPECT_EQ(extents.end(), 6 * kBlock);
-  extents.give(5 * kBlock, 5);
-  extents.give(0, 1);
-  extents.give(2 * kBlock, 3 * kBlock);
-  extents.give(kBlock, kBlock);
+  extents.release(5 * kBlock, 5);
+  extents.release(0, 1);
+  extents.release(2 * kBlock, 3 * kBlock);
+  extents.release(kBlock, kBlock);
   EXPECT_EQ(extents.end(), 0);
 }
 

@@ -8,7 +8,7 @@
 
 namespace stow::ref {
 
-/// Calls f(index) for every index of `dims` in row-major order; never when an extent is 0.
+/// Calls f(index) for every index of `dims` in row-major order; makes no call if an extent is 0.
 template <typename F>
 void for_each_index(const Dims& dims, F f) {
   Dims index(dims.size(), 0);
@@ -22,26 +22,29 @@ void for_each_index(const Dims& dims, F f) {
   }
 }
 
-/// Address of the element at `index`.
+/// Returns the address of the element at `index`.
 std::byte* at(const TensorView& view, const Dims& index);
 
-/// Any dtype as the nearest double (exact but for large 64-bit integers).
+/// Returns an element of any dtype as the nearest double (exact except for large 64-bit integers).
 double load_float(const TensorView& view, const Dims& index);
-/// Integers and bool: sign- or zero-extended; u64 keeps its bits; bool is 0 or 1.
+/// Returns an integer or bool, sign- or zero-extended; u64 keeps its bits; bool is 0 or 1.
 int64_t load_int(const TensorView& view, const Dims& index);
-/// An operand of an index: as load_int, but u64 beyond int64 gives the largest int64.
+/// Returns an integer that is an index: like load_int(), but a u64 beyond int64 gives the largest
+/// int64.
 int64_t load_index(const TensorView& view, const Dims& index);
 
-/// Rounds once, to nearest even, to the view's float dtype.
+/// Rounds `value` once, to nearest even, to the view's float dtype, and stores it.
 void store_float(const TensorView& view, const Dims& index, long double value);
-/// Keeps the low bits; bool is value != 0.
+/// Stores the low bits of `value`; a bool is value != 0.
 void store_int(const TensorView& view, const Dims& index, int64_t value);
-/// The element's bytes; equal widths.
+/// Copies the bytes of an element. Both views have elements of the same width.
 void copy_element(const TensorView& from, const Dims& from_index, const TensorView& to,
                   const Dims& to_index);
 
-/// The 16 bits of a float of one sign bit, `mantissa_bits` and the rest exponent.
+/// Encodes `value` as a 16-bit float with one sign bit, `mantissa_bits`, and exponent bits for the
+/// rest.
 uint16_t encode16(long double value, int mantissa_bits);
+/// Returns the value of a 16-bit float that encode16() made.
 double decode16(uint16_t bits, int mantissa_bits);
 
 }  // namespace stow::ref

@@ -27,10 +27,10 @@ using FloatTest = bool (*)(double, double);
 using Int1 = int64_t (*)(int64_t, IntType);
 using Int2 = int64_t (*)(int64_t, int64_t, IntType);
 
-// elementwise.cpp: a null function means that the op does not take such dtypes.
+// elementwise.cpp: a null function means that the op does not take float or integer dtypes.
 void map1(Views in, Views out, Float1 on_float, Int1 on_int);
 void map2(Views in, Views out, Float2 on_float, Int2 on_int);
-/// Compares: `on_float` as it says, integers by Int2; the result is bool.
+/// Compares floats with `on_float` and integers with `on_int`; the result is bool.
 void compare(Views in, Views out, FloatTest on_float, Int2 on_int);
 void is_finite(Views in, Views out);
 void select(Views in, Views out);
@@ -76,11 +76,11 @@ void dynamic_update_slice(Views in, Views out);
 
 // indexing.cpp
 void gather(const GatherParams& params, Views in, Views out);
-/// Every update u makes its element f(element, u).
+/// Replaces each scattered element by f(element, update).
 void scatter(const GatherParams& params, Views in, Views out, Float2 on_float, Int2 on_int);
 
 // reduction.cpp
-/// Folds from the identity: `float_identity`, or what `int_identity` gives for the type.
+/// Folds from the identity: `float_identity`, or `int_identity` of the type.
 void reduce(const AxesParams& params, Views in, Views out, Float2 on_float, double float_identity,
             Int2 on_int, int64_t (*int_identity)(IntType));
 void arg_reduce(const ArgReduceParams& params, bool max, Views in, Views out);
@@ -89,7 +89,7 @@ void top_k(const TopKParams& params, Views in, Views out);
 
 // cumulative.cpp
 void cumulative(const AxisParams& params, Views in, Views out, Float2 on_float, Int2 on_int);
-/// y_j = a_j y_{j-1} + b_j, the first b_j alone.
+/// Computes y_j = a_j y_{j-1} + b_j along an axis, from y_0 = b_0.
 void linear_scan(const AxisParams& params, Views in, Views out);
 
 // window.cpp

@@ -1,6 +1,5 @@
 // The meaning of a row program, step by step over whole arrays of values: the tests' oracle.
-// Not for use at run time; slow and obvious on purpose. Of the kernels it shares only the vector
-// functions of simd_math.h, which have a test of their own.
+// Not for run time. Of the kernels it shares only simd_math.h, which has a test of its own.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +9,8 @@
 
 namespace stow::cpu {
 
-/// As run_row_program, and to the same bits but for the payload of a NaN.
+/// Runs the program like run_row_program(). The results have the same bits, except payloads of
+/// NaNs.
 void run_row_program_reference(const RowProgram& program, std::span<const std::byte* const> inputs,
                                std::span<std::byte* const> outputs);
 

@@ -1,5 +1,5 @@
-// Attention in memory for tests, and its naive forward and backward in f64.
-// Not fast, and not memory-frugal.
+// Attention problems for tests, and the naive forward and backward pass in f64.
+// Not fast, and without regard to memory.
 #pragma once
 
 #include <cmath>
@@ -16,7 +16,7 @@ namespace stow::testing {
 struct AttentionShape {
   int64_t batch, q_heads, kv_heads, q_len, kv_len, head_dim;
   bool causal;
-  int64_t shift = 0;  ///< The last query sees so many keys more than all, or fewer.
+  int64_t shift = 0;  ///< Added to the causal offset: queries see so many keys more, or fewer.
 
   int64_t offset() const { return causal ? kv_len - q_len + shift : 0; }
 };
@@ -136,9 +136,9 @@ struct AttentionResult {
   std::vector<double> out, lse, dq, dk, dv;
 };
 
-/// With `sizes`, also how much a rounding of P, of dS and of out moves each result, in units of
-/// that rounding: the sums of the terms' magnitudes. (Delta, the sum of out * d_out, comes from an
-/// out of two roundings.)
+/// Returns the naive results. `sizes`: if not null, gets the sensitivity of each result to a
+/// rounding of P, of dS and of out, in units of that rounding: the sums of the terms' magnitudes.
+/// (Delta, the sum of out * d_out, uses an out with two roundings.)
 inline AttentionResult attention_oracle(const AttentionProblem& p,
                                         AttentionResult* sizes = nullptr) {
   const AttentionShape& s = p.shape;

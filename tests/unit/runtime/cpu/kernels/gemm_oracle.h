@@ -1,5 +1,4 @@
-// A product in memory for tests, and two naive judges of gemm(): its contract on bits, spelled out
-// element by element, and the sum in f64.
+// Matrix products for tests, and a naive implementation of gemm()'s bitwise contract.
 // Not fast.
 #pragma once
 
@@ -101,7 +100,7 @@ struct GemmProblem {
   int64_t sizes_[3] = {};
 };
 
-/// Part 0, 1 or 2 of x as a sum of three bf16.
+/// Returns part 0, 1 or 2 of x written as a sum of three bf16.
 inline float bf16_part(float x, int part) {
   const auto nearest = [](float y) {
     return std::bit_cast<float>((std::bit_cast<uint32_t>(y) + 0x8000) & 0xffff0000);
@@ -110,7 +109,8 @@ inline float bf16_part(float x, int part) {
   return nearest(x);
 }
 
-/// A row of A or the matrix B as T, row-major; of floats also part 0, 1 or 2 of each element.
+/// Returns a row of A, or the matrix B, as T, row-major. `part`: -1: the elements; else bf16_part()
+/// of each.
 template <typename T>
 std::vector<T> widened(DType t, const void* data, int64_t base, const std::vector<int64_t>& rows,
                        const std::vector<int64_t>& cols, int part = -1) {
@@ -124,7 +124,8 @@ std::vector<T> widened(DType t, const void* data, int64_t base, const std::vecto
   return out;
 }
 
-/// sums[j] = fma(a, b[j], sums[j]): in libm, or by the machine's own instruction. The bits are the same.
+/// Computes sums[j] = fma(a, b[j], sums[j]), by libm or by the machine's instruction, with the same
+/// bits.
 template <typename T>
 void fuse_row(T a, const T* b, T* sums, size_t n) {
   for (size_t j = 0; j < n; ++j) sums[j] = std::fma(a, b[j], sums[j]);
@@ -143,7 +144,7 @@ void fuse_row_at_once(T a, const T* b, T* sums, size_t n) {
 }
 #endif
 
-/// sums[n] = fma(a[k], b[k, n], sums[n]) for each k of [first, last) in turn.
+/// Computes sums[n] = fma(a[k], b[k, n], sums[n]) for k = first, first + step, … below last.
 template <typename T>
 void fuse_into(std::vector<T>& sums, const std::vector<T>& a, const std::vector<T>& b, size_t first,
                size_t last, size_t step = 1) {
@@ -152,7 +153,8 @@ void fuse_into(std::vector<T>& sums, const std::vector<T>& a, const std::vector<
   for (size_t k = first; k < last; k += step) row(a[k], b.data() + k * n, sums.data(), n);
 }
 
-/// The same of even k and of odd ones, each from 0; then their sum onto `sums`.
+/// Computes such sums for k = first, first + 2, … and for the k between them, both from 0, and adds
+/// their sum to `sums`.
 template <typename T>
 void add_halves(std::vector<T>& sums, const std::vector<T>& a, const std::vector<T>& b, size_t first,
                 size_t last) {
@@ -162,7 +164,7 @@ void add_halves(std::vector<T>& sums, const std::vector<T>& a, const std::vector
   for (size_t j = 0; j < sums.size(); ++j) sums[j] += even[j] + odd[j];
 }
 
-/// A row of A times the matrix B in the contract's order of sums, not yet rounded to C's dtype.
+/// Returns a row of A times the matrix B in the contract's order of sums, not rounded to C's dtype.
 /// `a` and `b` hold one element for each part of a tripled product, in the order of bf16_part().
 template <typename T>
 std::vector<T> contract_row(cpu::GemmForm form, bool fma, const std::vector<std::vector<T>>& a,
@@ -191,8 +193,8 @@ std::vector<T> contract_row(cpu::GemmForm form, bool fma, const std::vector<std:
   return total;
 }
 
-/// What the contract says C holds after gemm(), in logical order, given C before.
-/// `fma`: whether the running target fuses.
+/// Returns the contents of C that the contract requires after gemm(), in logical order. `p` has the
+/// contents before. `fma`: true if the running target has fused multiply-add.
 inline std::vector<double> gemm_contract(const GemmProblem& p, bool fma) {
   const auto a_batch = p.offsets(&cpu::GemmDim::a_stride, {&p.spec.batch});
   const auto b_batch = p.offsets(&cpu::GemmDim::b_stride, {&p.spec.batch});

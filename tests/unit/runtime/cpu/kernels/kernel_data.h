@@ -1,5 +1,4 @@
-// Operands for kernel tests: logical values that do not depend on how they are laid out, buffers
-// of any dtype, and layouts drawn at random.
+// Operands for kernel tests: values that do not depend on the layout, buffers, and random layouts.
 // Not an oracle: see gemm_oracle.h and attention_oracle.h.
 #pragma once
 
@@ -18,7 +17,7 @@
 
 namespace stow::testing {
 
-/// One element of a float buffer.
+/// Returns an element of a float buffer.
 inline double read_element(DType t, const void* data, int64_t i) {
   switch (t) {
     case DType::kF64: return static_cast<const double*>(data)[i];
@@ -39,7 +38,7 @@ inline void write_element(DType t, void* data, int64_t i, double value) {
   }
 }
 
-/// The relative rounding error of one operation in that dtype.
+/// Returns the relative rounding error of one operation in a dtype.
 inline double unit_roundoff(DType t) {
   switch (t) {
     case DType::kF64: return 0x1p-53;
@@ -50,7 +49,7 @@ inline double unit_roundoff(DType t) {
   }
 }
 
-/// A value in [-1, 1) given by `seed` and a logical index alone.
+/// Returns a value in [-1, 1), a function of `seed` and a logical index only.
 inline double value_at(uint64_t seed, uint64_t index) {
   uint64_t x = (index + 1) * 0x9e3779b97f4a7c15u + seed * 0xbf58476d1ce4e5b9u;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -59,7 +58,7 @@ inline double value_at(uint64_t seed, uint64_t index) {
   return double(int64_t(x >> 11)) * 0x1p-52 - 1.0;
 }
 
-/// Bytes aligned to 64 with a guard behind that nothing may write.
+/// Bytes aligned to 64, followed by a guard that nothing may write.
 class Buffer {
  public:
   explicit Buffer(int64_t bytes) : bytes_(bytes), store_(bytes + 64 + kGuard, 0xa5) {}
@@ -79,8 +78,9 @@ class Buffer {
   std::vector<uint8_t> store_;
 };
 
-/// Strides of a tensor of those extents whose axes lie in memory in a random order with random
-/// gaps; seed 0 is row-major without gaps. Adds nothing for extents of zero.
+/// Returns strides for these extents with the axes in a random order and random gaps; seed 0:
+/// row-major without gaps. Extents of 0 count as 1. Sets `total` to the number of elements to
+/// allocate.
 inline std::vector<int64_t> random_strides(const std::vector<int64_t>& extents, uint64_t seed,
                                            int64_t* total) {
   std::vector<size_t> order(extents.size());

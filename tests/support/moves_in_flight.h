@@ -1,5 +1,5 @@
-// Which bytes the moves of a schedule read and write between their start and their done.
-// Not a run; streams do one thing after another, and that is all they promise.
+// MovesInFlight: the bytes that moves in flight read and write, between their start and their done.
+// Not a run; it assumes only that each stream runs its moves in order.
 #pragma once
 
 #include <array>
@@ -13,10 +13,10 @@
 
 namespace stow::testing {
 
-/// A place and an offset there.
+/// The number of a place and an offset in it.
 using PlacedByte = std::pair<size_t, int64_t>;
 
-class MovesUnderWay {
+class MovesInFlight {
  public:
   void start(StreamKind stream, int transfer, std::vector<PlacedByte> from,
              std::vector<PlacedByte> to) {
@@ -25,9 +25,9 @@ class MovesUnderWay {
     queues_[static_cast<size_t>(stream)].push_back(std::move(move));
   }
 
-  /// Waits for the oldest of its number, and so for all that its stream was given before.
+  /// Waits for the oldest move with this number, and thereby for all earlier moves of its stream.
   void done(StreamKind stream, int transfer) {
-    // One that a later one was awaited before is no longer in the queue.
+    // The move has left the queue if a later move was awaited before it.
     if (int& over = over_[transfer]; over > 0) {
       --over;
       return;
@@ -42,10 +42,11 @@ class MovesUnderWay {
     }
   }
 
-  /// Whether a move of another stream than `by` may write the byte now, or read it where `write`.
+  /// True if a move in flight on a stream other than `by` writes the byte, or, if `write`, reads
+  /// it.
   bool clashes(const PlacedByte& byte, bool write, StreamKind by) const {
     const auto& [place, offset] = byte;
-    if (place >= places_.size() || places_[place].n_under_way == 0) return false;
+    if (place >= places_.size() || places_[place].n_in_flight == 0) return false;
     const std::vector<Traffic>& bytes = places_[place].bytes;
     if (static_cast<size_t>(offset) >= bytes.size()) return false;
     const Traffic& here = bytes[static_cast<size_t>(offset)];
@@ -61,19 +62,19 @@ class MovesUnderWay {
     int transfer;
     std::vector<PlacedByte> from, to;
   };
-  // Moves under way that read a byte, and that write it, by stream.
+  // The numbers of moves in flight that read and that write a byte, by stream.
   struct Traffic {
     std::array<int16_t, kNumStreams> reads{}, writes{};
   };
   struct Place {
-    int64_t n_under_way = 0;
+    int64_t n_in_flight = 0;
     std::vector<Traffic> bytes;
   };
 
   Traffic& at(const PlacedByte& byte, int by) {
     const auto& [place, offset] = byte;
     if (place >= places_.size()) places_.resize(place + 1);
-    places_[place].n_under_way += by;
+    places_[place].n_in_flight += by;
     std::vector<Traffic>& bytes = places_[place].bytes;
     if (static_cast<size_t>(offset) >= bytes.size()) bytes.resize(static_cast<size_t>(offset) + 1);
     return bytes[static_cast<size_t>(offset)];
@@ -85,7 +86,7 @@ class MovesUnderWay {
   }
 
   std::array<std::deque<Move>, kNumStreams> queues_;
-  std::map<int, int> over_;  // by transfer: moves over whose own done is still to come
+  std::map<int, int> over_;  // by transfer: finished moves whose done is still to come
   std::vector<Place> places_;
 };
 
