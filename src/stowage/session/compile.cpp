@@ -93,7 +93,7 @@ Graph with_all_kept(Graph graph) {
 }  // namespace
 
 ExecutablePtr compile(const Graph& graph, const CompileOptions& options, int threads) {
-  return compile(graph, options, cpu_target(threads));
+  return compile(graph, options, host_target(threads));
 }
 
 ExecutablePtr compile(const Graph& graph, const CompileOptions& options, const TargetPtr& target) {

@@ -98,7 +98,7 @@ int Job::threads() const {
 }
 
 Job::Job(const TrainConfig& config, int threads, ModelFactory factory, DeviceDescriptionPtr device)
-    : Job(config, cpu_target(threads, std::move(device)), std::move(factory)) {}
+    : Job(config, host_target(threads, std::move(device)), std::move(factory)) {}
 
 Job::Job(const TrainConfig& config, TargetPtr target, ModelFactory factory,
          const LeafShardings& overrides)

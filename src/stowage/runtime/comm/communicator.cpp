@@ -6,7 +6,7 @@
 
 #include "stowage/base/error.h"
 #include "stowage/runtime/comm/exchange.h"
-#include "stowage/runtime/cpu/tree_reduce.h"
+#include "stowage/runtime/comm/tree_reduce.h"
 
 namespace stow::comm {
 namespace {

@@ -8,9 +8,9 @@
 #include <type_traits>
 
 #include "stowage/base/inside.h"
+#include "stowage/core/half.h"
 #include "stowage/runtime/cpu/kernels/gemm_plan.h"
 #include "stowage/runtime/cpu/kernels/gemm_prefetch.h"
-#include "stowage/runtime/cpu/kernels/half.h"
 #include "stowage/runtime/cpu/kernels/pairs.h"
 
 namespace stow::cpu::pairs {
