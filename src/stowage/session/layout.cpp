@@ -13,7 +13,7 @@ namespace stow {
 namespace {
 
 // For each order; the best is packed again with all effort.
-constexpr PackEffort kTrialEffort = {.work = 200'000};
+constexpr PackEffort kOrderTrialEffort = {.work = 200'000};
 
 // Bytes of the device that decide nothing between layouts.
 constexpr int64_t kLittle = 64 << 10;
@@ -86,7 +86,7 @@ std::vector<std::optional<MemoryPlan>> OrderedGraph::trial_plans(
     if (shortfall(bounds_[s].bytes, capacities) > least_short ||
         (least != kNone && bounds_[s].bytes[0] > least + 2 * kLittle))
       continue;
-    plans[s] = options_.reuse ? make_plan(schedules_[s], kTrialEffort)
+    plans[s] = options_.reuse ? make_plan(schedules_[s], kOrderTrialEffort)
                               : make_plan_without_reuse(schedules_[s]);
     const MemoryAnalysis& analysis = plans[s]->analysis;
     const int64_t falls_short = shortfall(analysis, capacities);

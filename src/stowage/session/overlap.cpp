@@ -25,10 +25,18 @@ constexpr size_t kMaxChoices = 4;
 constexpr int kCheap = 21;
 // Of what was reached, the least that is given up where a smaller part changes nothing.
 constexpr int64_t kRepeatedParts = 4096;
+// An attempt lowers moves step by step until it has used 1 / kLoweringPartOfTrials of its trials or
+// 1 / kLoweringPartOfInstants of their instants, and then to none at once: the rest is for raising them.
+constexpr int kLoweringPartOfTrials = 4;
+constexpr int64_t kLoweringPartOfInstants = 2;
+// Where little is hidden, a choice for the device without 1 / kLessRoomPart of it is tried as well: a part
+// that is large enough for another choice, and small enough for one that still hides moves.
+constexpr int64_t kLessRoomPart = 16;
 // What is slower by less is not worth another search.
 constexpr double kAsWell = 1.02;
 constexpr PackEffort kHardEffort = {.work = kFinalEffort.work, .search_s = 0.5};
-constexpr PackEffort kTrialEffort = {.work = kFinalEffort.work / 8, .search_s = 0.1};
+// Of the first layout, which shows how many bytes are too many; the later ones get all effort.
+constexpr PackEffort kFirstLayoutEffort = {.work = kFinalEffort.work / 8, .search_s = 0.1};
 
 // How far ahead: 0, 1, 2, 3, 5, 8, 13, 21, …
 int more(int ahead, int most) {
@@ -241,8 +249,8 @@ class Chooser {
       if (!beyond) return false;
       lowered.assign(lowered.size(), true);  // what moves share, as a bounce buffer
     }
-    const bool tired =
-        n_trials_ >= bounds_.trials / 4 || spent_ >= bounds_.trial_instants / 2;
+    const bool tired = n_trials_ >= bounds_.trials / kLoweringPartOfTrials ||
+                       spent_ >= bounds_.trial_instants / kLoweringPartOfInstants;
     bool any = false;
     for (size_t m = 0; m < ahead_.size(); ++m) {
       if (!lowered[m] || ahead_[m] == 0) continue;
@@ -376,7 +384,7 @@ Fit laid_out(Schedule schedule, double slowness, const MemoryAnalysis& plain, bo
              std::optional<int64_t> hard_limit) {
   Fit fit{{std::move(schedule), {}}, 0, slowness};
   MemoryPlan& plan = fit.planned.plan;
-  PackEffort effort = is_trial ? kTrialEffort : kFinalEffort;
+  PackEffort effort = is_trial ? kFirstLayoutEffort : kFinalEffort;
   if (hard_limit) effort.search_s = 0;
   plan = make_plan(fit.planned.schedule, effort);
   const auto try_harder = [&](const PackEffort& effort) {
@@ -434,7 +442,7 @@ std::optional<Fit> best_fit(const Schedule& schedule, int ahead, const Device::C
     // More room may go to moves that do not need it; where little is hidden less is tried as well.
     if (attempt == 0 && choices[0].slowness > kWellHidden) {
       Device::Capacities less = asked;
-      less[0] -= less[0] / 16;
+      less[0] -= less[0] / kLessRoomPart;
       if (std::vector<Choice> others = chooser.choose(less);
           others[0].slowness < choices[0].slowness)
         choices = std::move(others);

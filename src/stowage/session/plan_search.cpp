@@ -34,6 +34,12 @@ constexpr int64_t kSmallestTarget = 1 << 16;
 constexpr int64_t kTilesOfTarget = 64, kWholesOfTarget = 4, kSmallestTile = 16 << 10;
 // Larger tiles, where moves are waited for: first up to here, then of whatever size.
 constexpr int64_t kLargeTile = 64 << 20;
+// A target between two powers of two is a multiple of 1 / kPartsOfTarget of the lower one: capacities
+// that differ by less mostly have the same targets, and so the same candidates.
+constexpr int64_t kPartsOfTarget = 4;
+// Arrays that come whole are tried in tiles as well if a plan leaves less than 1 / kFreePartOfDevice of
+// the device free: moves that run ahead need room of their own.
+constexpr int64_t kFreePartOfDevice = 8;
 // Targets between the first and the smallest are tried where the smallest one's largest live sum is
 // within so many times the capacity: tiles rarely save a fifth.
 constexpr double kWorthTargets = 1.25;
@@ -61,7 +67,8 @@ std::vector<int64_t> targets_within(int64_t capacity) {
 // A target between the largest power of two within a capacity and the capacity: what fits does not
 // depend on it, but larger tiles may hide more.
 int64_t target_between(int64_t largest, int64_t capacity) {
-  return largest + (capacity - largest) / (largest / 4) * (largest / 4);
+  const int64_t part = largest / kPartsOfTarget;
+  return largest + (capacity - largest) / part * part;
 }
 
 TileOptions tiles_for(int64_t target, int64_t tile_bytes) {
@@ -255,7 +262,8 @@ class PlanSearch {
     try_tiles(updates, tiles);
     // What came whole may be too much, or leave too little room for moves to run ahead.
     const int64_t device = capacities_[0];
-    if (!fits() || best_->bytes > device - device / 8) try_tiles(updates, {.bytes = tiles.bytes});
+    if (!fits() || best_->bytes > device - device / kFreePartOfDevice)
+      try_tiles(updates, {.bytes = tiles.bytes});
     // Where moves are waited for, as what an update needs is before a norm is known, more of it is
     // there in large tiles; too large ones are too few.
     int64_t tried = tiles.bytes;

@@ -58,12 +58,17 @@ std::string over_budgets(const TrainConfig& config, const JobPlan& plan, const B
 
 namespace {
 
-// Whether no budget lacks more than a hundredth of it.
+// A plan that was made for the budgets and exceeds none of them by more than 1 / kNearPartOfBudget is made
+// again without budgets: the bytes of the two differ by about as much at most.
+constexpr int64_t kNearPartOfBudget = 100;
+
+// True if no budget is exceeded by more than 1 / kNearPartOfBudget of it.
 bool is_nearly_within(const TrainConfig& config, const BytesByKind& peak_bytes,
                       const Budgets& budgets) {
   const BytesByKind needs = budgeted_bytes(config, peak_bytes);
   for (size_t kind = 0; kind < budgets.size(); ++kind)
-    if (budgets[kind] && needs[kind] - *budgets[kind] > *budgets[kind] / 100) return false;
+    if (budgets[kind] && needs[kind] - *budgets[kind] > *budgets[kind] / kNearPartOfBudget)
+      return false;
   return true;
 }
 
