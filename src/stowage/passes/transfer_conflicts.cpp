@@ -48,7 +48,7 @@ bool Overlapper::first_touch(const std::vector<int>& here, const Kernel& kernel,
                       [&](const View& in) { return in.buffer == view.buffer; });
 }
 
-bool Overlapper::bound(const Item& item, const Item& other, RingSlots& needed) const {
+bool Overlapper::must_keep_order(const Item& item, const Item& other, RingSlots& needed) const {
   if (runs_in_order(item, other)) return false;
   const BufferId staging = item.accesses[is_inward(item.lane) ? 1 : 0].buffer;
   const bool either =

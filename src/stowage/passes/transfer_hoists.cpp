@@ -64,14 +64,14 @@ bool Overlapper::costs_little(const Items& items, size_t begin,
   return kept <= 0;
 }
 
-void Overlapper::settle(Items& items) {
+void Overlapper::tighten_moves(Items& items) {
   RingSlots none;
   for (size_t i = items.size(); i-- > 0;) {
     const Item& item = items[i];
     const Kernel* k = item.instruction.kernel();
     if (!k || k->phase != MovePhase::kDone || !is_inward(item.lane)) continue;
     size_t to = i;
-    while (to + 1 < items.size() && !bound(item, items[to + 1], none)) ++to;
+    while (to + 1 < items.size() && !must_keep_order(item, items[to + 1], none)) ++to;
     if (to + 1 < items.size()) items.relocate(i, to);
   }
   for (size_t i = 0; i < items.size(); ++i) {
@@ -79,7 +79,7 @@ void Overlapper::settle(Items& items) {
     const Kernel* k = item.instruction.kernel();
     if (!k || k->phase != MovePhase::kStart || is_inward(item.lane)) continue;
     size_t to = i;
-    while (to > 0 && !bound(item, items[to - 1], none) &&
+    while (to > 0 && !must_keep_order(item, items[to - 1], none) &&
            !items[to - 1].move(item.lane, MovePhase::kStart) &&
            !has_moves(items[to - 1], item.lane))
       --to;
@@ -95,9 +95,9 @@ bool Overlapper::is_movable(const Item& item, bool in, int shift) {
 
 size_t Overlapper::reach(Item& item, const Items& items, size_t at, RingSlots& rings) const {
   if (is_inward(item.lane))
-    while (at > 0 && !stopped(item, items[at - 1], rings)) --at;
+    while (at > 0 && !is_blocked(item, items[at - 1], rings)) --at;
   else
-    while (at + 1 < items.size() && !stopped(item, items[at + 1], rings)) ++at;
+    while (at + 1 < items.size() && !is_blocked(item, items[at + 1], rings)) ++at;
   return at;
 }
 
@@ -133,7 +133,7 @@ std::optional<Overlapper::Entry> Overlapper::entry(Item& item, Item& around, boo
         ++beyond;
         continue;
       }
-      if (!idle && stopped(item, other, none)) break;
+      if (!idle && is_blocked(item, other, none)) break;
       overtakes = overtakes || over_others;
       passed = at + 1;
       beyond = 0;
@@ -159,9 +159,9 @@ size_t Overlapper::overtake(Item& item, Items& items, size_t at, RingSlots& ring
   while (above > 0 && may_overtake(item, items[above - 1])) --above;
   if (above == at || above == 0) return at;
   if (const size_t to = reach(item, items, above, rings); to < above) return to;
-  const int passed = item.passed;
+  const int n_in_flight = item.n_in_flight;
   const bool enters = entry(item, items[above - 1], true).has_value();
-  item.passed = passed;
+  item.n_in_flight = n_in_flight;
   return enters ? above : at;
 }
 
@@ -177,7 +177,7 @@ bool Overlapper::may_overtake(const Item& item, const Item& other) const {
 
 Overlapper::Place Overlapper::place_of(Items& items, size_t i, bool overtaking) {
   Item& item = items[i];
-  item.passed = 0;
+  item.n_in_flight = 0;
   Place place;
   const size_t behind = reach(item, items, i, place.rings);
   place.at = behind;
@@ -254,7 +254,7 @@ bool Overlapper::wrap(Items& items, size_t i, int shift) {
   const int before = std::exchange(item.shift, shift);
   RingSlots rings;
   size_t end = items.size();
-  while (end > i + 1 && !stopped(item, items[end - 1], rings)) --end;
+  while (end > i + 1 && !is_blocked(item, items[end - 1], rings)) --end;
   if (end == items.size()) {
     item.shift = before;
     return false;
@@ -290,7 +290,7 @@ void Overlapper::sink_dones(Items& items) {
     }
     item.shift = -1;
     size_t begin = 0;
-    while (begin < i && !stopped(item, items[begin], rings)) ++begin;
+    while (begin < i && !is_blocked(item, items[begin], rings)) ++begin;
     if (begin == 0) {
       item.shift = 0;
       items.relocate(i, items.size() - 1);

@@ -74,7 +74,7 @@ void Overlapper::process(Instructions& list, const Loop* loop, Instructions& bef
   find_ringable(items);
   choose_lanes(items);
   postpone(items);
-  settle(items);
+  tighten_moves(items);
   hoist_starts(items);
   sink_dones(items);
   write(items, loop ? loop->trip_count : 1, list, before, after);

@@ -157,7 +157,7 @@ class Chooser {
   Key key() const { return {ahead_, overtaking_.early, overtaking_.late}; }
 
   // True if later attempts do not try all that earlier ones did.
-  bool is_spent() const { return total_ >= bounds_.instants; }
+  bool is_spent() const { return total_ >= bounds_.total_instants; }
   // The trial of what is chosen now. A known one counts as work as well: the bounds mean the same choices
   // whether trials are kept or not.
   Trial& trial() {
@@ -406,8 +406,9 @@ Device::Capacities between(const Device::Capacities& a, const Device::Capacities
 // `gave_up`: no layout of as many as may be tried was within them.
 std::optional<Fit> best_fit(const Schedule& schedule, int ahead, const Device::Capacities& limits,
                             const MemoryAnalysis& plain, size_t max_choices,
-                            const DeviceDescriptionPtr& device, const std::function<Schedule()>& apart,
-                            int threads, const OverlapLimits& bounds, const IsWorthIt& is_worth_it,
+                            const DeviceDescriptionPtr& device,
+                            const std::function<Schedule()>& per_iteration_schedule, int threads,
+                            const OverlapLimits& bounds, const IsWorthIt& is_worth_it,
                             bool& gave_up) {
   Chooser chooser(schedule, count_moves(schedule), ahead, device, bounds);
   std::optional<Fit> best, best_apart;
@@ -470,7 +471,7 @@ std::optional<Fit> best_fit(const Schedule& schedule, int ahead, const Device::C
     }
     for (size_t c = 0; c < choices.size() && !is_good; ++c) {
       Fit fit = laid_out(chooser.schedule(choices[c]), choices[c].slowness, plain, attempt == 0,
-                         apart || c > 0 ? std::nullopt : std::optional(limits[0]));
+                         per_iteration_schedule || c > 0 ? std::nullopt : std::optional(limits[0]));
       bool fits = true;
       Device::Capacities over{};
       for (size_t kind = 0; kind < limits.size(); ++kind) {
@@ -482,11 +483,13 @@ std::optional<Fit> best_fit(const Schedule& schedule, int ahead, const Device::C
       is_good = fits && fit.beyond == 0;
       // What is under way from one iteration to another stands in the way of what has one place in
       // all of them.
-      if (attempt == 0 && c == 0 && !is_good && apart && gap(fit.planned.plan) > kGoodGap) {
+      if (attempt == 0 && c == 0 && !is_good && per_iteration_schedule &&
+          gap(fit.planned.plan) > kGoodGap) {
         slowness_here = choices[c].slowness;
         search_apart = std::async(threads > 1 ? std::launch::async : std::launch::deferred, [&] {
           bool gave_up_apart = false;
-          return best_fit(apart(), ahead, limits, plain, 1, device, {}, 1, bounds, {}, gave_up_apart);
+          return best_fit(per_iteration_schedule(), ahead, limits, plain, 1, device, {}, 1, bounds,
+                          {}, gave_up_apart);
         });
         if (apart_is_enough(threads <= 1)) return best_apart;
       }
@@ -524,7 +527,8 @@ Schedule with_few_ahead(const Schedule& schedule, const Device::Capacities& capa
 }
 
 Planned overlap(Planned planned, int ahead, const Device::Capacities& capacities,
-                const DeviceDescriptionPtr& device, const std::function<Schedule()>& apart, int threads,
+                const DeviceDescriptionPtr& device,
+                const std::function<Schedule()>& per_iteration_schedule, int threads,
                 const OverlapLimits& bounds, const IsWorthIt& is_worth_it) {
   if (ahead <= 0 || count_moves(planned.schedule) == 0) return planned;
   const MemoryAnalysis& plain = planned.plan.analysis;
@@ -535,8 +539,9 @@ Planned overlap(Planned planned, int ahead, const Device::Capacities& capacities
     if (limits[kind] >= Device::unlimited_bytes() && kind == 0) limits[kind] = total;
   }
   bool gave_up = false;
-  std::optional<Fit> best = best_fit(planned.schedule, ahead, limits, plain, kMaxChoices, device, apart,
-                                     threads, bounds, is_worth_it, gave_up);
+  std::optional<Fit> best =
+      best_fit(planned.schedule, ahead, limits, plain, kMaxChoices, device, per_iteration_schedule,
+               threads, bounds, is_worth_it, gave_up);
   if (best) return std::move(best->planned);
   if (gave_up)
     planned.plan.analysis.limits.push_back(fmt::format(

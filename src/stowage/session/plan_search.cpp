@@ -308,9 +308,9 @@ class PlanSearch {
     Planned planned = std::move(ordered).lay_out(capacities_, lowering);
     if (!options_.reuse) return planned;
     overlapped_instants_ += planned.plan.analysis.n_instants;
-    std::function<Schedule()> apart;
+    std::function<Schedule()> per_iteration_schedule;
     if (!lowering.iterations_apart && planned.schedule.n_loops > 0)
-      apart = [&] {
+      per_iteration_schedule = [&] {
         LowerOptions each = lowering;
         each.iterations_apart = true;
         return lower(lowered, each);
@@ -320,8 +320,8 @@ class PlanSearch {
       is_worth_it = [&, most_time](const Schedule& schedule) {
         return times_->step(schedule) <= kFirstChoice * most_time;
       };
-    return overlap(std::move(planned), options_.transfers_ahead, capacities_, device_, apart, threads_,
-                   limits_.overlap, is_worth_it);
+    return overlap(std::move(planned), options_.transfers_ahead, capacities_, device_,
+                   per_iteration_schedule, threads_, limits_.overlap, is_worth_it);
   }
 
   Scored score(FoundPlan found) {
