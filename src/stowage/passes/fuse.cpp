@@ -105,7 +105,7 @@ namespace fusion {
 Units Fuser::run() {
   resolve_values();
   if (fuse_) {
-    wants_ = find_wants(graph_);
+    value_readers_ = find_value_readers(graph_);
     depths_ = find_depths(graph_);
   }
   count_heavy();
@@ -147,7 +147,8 @@ void Fuser::resolve_values() {
     const ValueId v = node.first_result;
     if (node.op == OpKind::kConstant) use(v).splat = node.as<ConstantParams>().is_splat();
     if (node.op == OpKind::kIota) use(v).lazy_iota = true;
-    if (node.op == OpKind::kAttention) use(node.result(1)).reshaped = true;  // has no strides
+    if (node.op == OpKind::kAttention)
+      use(node.result(1)).needs_contiguous = true;  // has no strides
     if (cls == OpClass::kIdentity) {
       for (int i = 0; i < node.n_results; ++i) {
         const ValueUse from = use(node.operands[static_cast<size_t>(i)]);
@@ -171,7 +172,7 @@ void Fuser::resolve_values() {
       if (window) {
         use(v).root = from.root;
         result_.windows[v.index()] = *window;
-        if (node.op == OpKind::kReshape) use(from.root).reshaped = true;
+        if (node.op == OpKind::kReshape) use(from.root).needs_contiguous = true;
       } else {
         copies_[n] = true;
       }
@@ -251,9 +252,9 @@ void Fuser::mark_needed() {
     for (NodeId m : result_.units[u].nodes)
       for (ValueId v : graph_.node(m).operands) {
         const ValueId root = effective_root(v);
-        if (use(root).unit != static_cast<int>(u)) use(root).needed = true;
+        if (use(root).unit != static_cast<int>(u)) use(root).needs_memory = true;
       }
-  for (ValueId v : graph_.outputs()) use(effective_root(v)).needed = true;
+  for (ValueId v : graph_.outputs()) use(effective_root(v)).needs_memory = true;
 }
 
 ValueId Fuser::effective_root(ValueId v) {

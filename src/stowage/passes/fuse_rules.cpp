@@ -36,7 +36,7 @@ bool Fuser::may_join(NodeId id, const Unit& own, int u) {
   if (full) {
     SumSpace space = space_of_unit(g);
     if (reduces && own.axes != g.axes) {
-      if (!may_turn(u, space_of_unit(own))) return false;
+      if (!may_permute_axes(u, space_of_unit(own))) return false;
       space = space_of_unit(own);
       set_space(joined, space);
     } else if (reduces) {
@@ -84,7 +84,7 @@ bool Fuser::may_merge(int a, int into) {
   const bool fits = columns_fit(joined), fits_x = columns_fit(joined_x);
   if ((!fits && y.n_row_dims != joined.n_row_dims) ||
       (!fits_x && x.n_row_dims != joined.n_row_dims) ||
-      ((!fits || !fits_x) && !are_one_in_time(a, into)))
+      ((!fits || !fits_x) && !are_ready_together(a, into)))
     return false;
   // Members must read each other as they are.
   for (const auto& [from, other] : {std::pair{a, into}, std::pair{into, a}})
@@ -104,27 +104,27 @@ bool Fuser::may_merge(int a, int into) {
   return true;
 }
 
-bool Fuser::may_turn(int u, const SumSpace& space) {
+bool Fuser::may_permute_axes(int u, const SumSpace& space) {
   const Unit& g = unit(u);
   if (g.n_row_dims >= 0 || !g.axes.empty()) return false;
   return std::all_of(g.nodes.begin(), g.nodes.end(), [&](NodeId m) {
-    const Wants& wants = wants_[graph_.node(m).first_result.index()];
-    return op_class(graph_.node(m).op) == OpClass::kElementwise && !wants.in_memory &&
-           !wants.elsewhere &&
-           std::all_of(wants.sums.begin(), wants.sums.end(),
+    const ValueReaders& readers = value_readers_[graph_.node(m).first_result.index()];
+    return op_class(graph_.node(m).op) == OpClass::kElementwise && !readers.in_memory &&
+           !readers.in_memory_downstream &&
+           std::all_of(readers.sums.begin(), readers.sums.end(),
                        [&](const SumReader& sum) { return sum.space == space; });
   });
 }
 
 bool Fuser::is_wanted_elsewhere(ValueId v, int u) {
-  const Wants& wants = wants_[v.index()];
-  if (wants.in_memory || wants.elsewhere || wants.sums.empty()) return false;
+  const ValueReaders& readers = value_readers_[v.index()];
+  if (readers.in_memory || readers.in_memory_downstream || readers.sums.empty()) return false;
   for (ValueId o : graph_.def(v).operands)
     if (use(use(o).root).unit == u && is_full(use(o).root, unit(u))) return false;
   const int depth = std::max(depth_of_unit(u), depths_[v.index()]);
-  return std::none_of(wants.sums.begin(), wants.sums.end(), [&](const SumReader& sum) {
+  return std::none_of(readers.sums.begin(), readers.sums.end(), [&](const SumReader& sum) {
     SumSpace both = space_of_unit(unit(u));
-    return sum.depth <= depth && (unite(both, sum.space) || may_turn(u, sum.space));
+    return sum.depth <= depth && (unite(both, sum.space) || may_permute_axes(u, sum.space));
   });
 }
 
@@ -133,10 +133,10 @@ int Fuser::depth_of_unit(int u) const {
   for (NodeId m : unit(u).nodes) {
     const Node& node = graph_.node(m);
     for (ValueId o : node.operands) depth = std::max(depth, depths_[o.index()]);
-    const Wants& wants = wants_[node.first_result.index()];
-    if (wants.in_memory || wants.elsewhere || wants.sums.empty()) continue;
-    int first = wants.sums[0].depth;
-    for (const SumReader& sum : wants.sums) first = std::min(first, sum.depth);
+    const ValueReaders& readers = value_readers_[node.first_result.index()];
+    if (readers.in_memory || readers.in_memory_downstream || readers.sums.empty()) continue;
+    int first = readers.sums[0].depth;
+    for (const SumReader& sum : readers.sums) first = std::min(first, sum.depth);
     depth = std::max(depth, first);
   }
   return depth;
@@ -254,7 +254,7 @@ bool Fuser::reaches(std::vector<int> stack, int target) {
   return false;
 }
 
-bool Fuser::are_one_in_time(int a, int into) {
+bool Fuser::are_ready_together(int a, int into) {
   const auto is_large = [&](ValueId v) {
     return graph_.type(use(v).root).shape.elems() >= Shape(unit(a).dims).elems();
   };

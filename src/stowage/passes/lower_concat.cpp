@@ -29,7 +29,7 @@ void Level::plan_concat(int u) {
     const ValueId root = use(part).root;
     const int maker = use(root).unit;
     if (!view || maker < 0 || has_destination(root) || storage_[root.index()] ||
-        (use(root).reshaped && !is_contiguous(*view)) || last_use(root) == kForever)
+        (use(root).needs_contiguous && !is_contiguous(*view)) || last_use(root) == kForever)
       continue;
     const UnitKind kind = unit(maker).kind;
     const bool stacked = kind == UnitKind::kScan &&

@@ -42,7 +42,7 @@ View Level::place_result(int u, ValueId v, bool& begins, std::vector<ValueId>& t
   View view;
   if (const std::optional<Destination>& d = destinations_[v.index()]) {
     view = d->view;
-    begins = begin(*d) && !is_bit_beside_input(view);
+    begins = begin(*d) && !shares_slot_with_input(view);
     // In place over an operand: its life goes on.
     if (is_read_by(unit(u), view)) begins = false;
   } else if (const std::optional<ValueId> root = dying_operand(u, v, taken)) {
@@ -50,8 +50,8 @@ View Level::place_result(int u, ValueId v, bool& begins, std::vector<ValueId>& t
     view.dtype = graph_.type(v).dtype;
     begins = false;
     taken.push_back(*root);
-    heir_[v.index()] = heir_[root->index()];
-    reusable_[v.index()] = !heir_[v.index()].valid();
+    next_occupant_[v.index()] = next_occupant_[root->index()];
+    reusable_[v.index()] = !next_occupant_[v.index()].valid();
   } else {
     view = new_buffer(v, node);
     if (node.op == OpKind::kConvolution) view.strides = strides_for_readers(v);
@@ -64,7 +64,7 @@ View Level::place_result(int u, ValueId v, bool& begins, std::vector<ValueId>& t
 
 Dims Level::strides_for_readers(ValueId v) const {
   const Dims contiguous = contiguous_strides(graph_.type(v).shape);
-  if (use(v).reshaped) return contiguous;
+  if (use(v).needs_contiguous) return contiguous;
   // The transposes between the value and what reads it.
   std::vector<const Node*> transposes;
   for (ValueId at = v;; at = transposes.back()->first_result) {
@@ -91,16 +91,16 @@ std::optional<ValueId> Level::dying_operand(int u, ValueId v,
   if (!context_.options.reuse) return std::nullopt;
   for (NodeId m : unit(u).nodes)
     for (ValueId o : graph_.node(m).operands) {
-      const ValueId root = use(o).root, heir = heir_[root.index()];
+      const ValueId root = use(o).root, next_occupant = next_occupant_[root.index()];
       const bool may_lie_there =
-          heir.valid() ? !is_moved_[root.index()] && dies_before(v, heir)
-                       : static_cast<bool>(reusable_[root.index()]);
+          next_occupant.valid() ? !is_moved_[root.index()] && dies_before(v, next_occupant)
+                                : static_cast<bool>(reusable_[root.index()]);
       if (use(root).unit == u || !may_lie_there || !storage_[root.index()] ||
           last_use(root) != position(u) ||
           std::find(taken.begin(), taken.end(), root) != taken.end() || !can_share(u, v, root))
         continue;
       const View& view = *storage_[root.index()];
-      if (use(v).reshaped && !is_contiguous(view)) continue;
+      if (use(v).needs_contiguous && !is_contiguous(view)) continue;
       // What the program returns lies in a buffer of its own.
       if (last_use(v) == kForever && !(view.terms.empty() && is_contiguous(view))) continue;
       return root;
@@ -108,13 +108,14 @@ std::optional<ValueId> Level::dying_operand(int u, ValueId v,
   return std::nullopt;
 }
 
-bool Level::dies_before(ValueId v, ValueId heir) const {
+bool Level::dies_before(ValueId v, ValueId next_occupant) const {
   const int last = last_use_with_parts(v);
-  if (v == heir || last == kForever) return false;
-  if (last < first_write(heir)) return true;
-  const int u = use(heir).unit;
-  return last == first_write(heir) && last == position(u) && unit(u).kind != UnitKind::kScan &&
-         unit(u).kind != UnitKind::kConcat && can_share(u, heir, v);
+  if (v == next_occupant || last == kForever) return false;
+  if (last < first_write(next_occupant)) return true;
+  const int u = use(next_occupant).unit;
+  return last == first_write(next_occupant) && last == position(u) &&
+         unit(u).kind != UnitKind::kScan && unit(u).kind != UnitKind::kConcat &&
+         can_share(u, next_occupant, v);
 }
 
 void Level::emit_rows(int u) {

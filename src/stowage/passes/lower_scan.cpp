@@ -274,25 +274,26 @@ ScanPlan::Ring Level::plan_ring(const Node& node, int k, ScanPlan& plan) {
     ring.base = contiguous_view(slots, type);
     return ring;
   }
-  bool apart = ring.stack >= 0 && slots_apart(node.result(p.n_carries + ring.stack), p,
-                                              static_cast<size_t>(ring.stack));
-  if (ring.stack < 0 && ring.depth == 2 && context_.options.iterations_apart && p.length > 1 &&
+  bool independent =
+      ring.stack >= 0 && may_have_independent_slots(node.result(p.n_carries + ring.stack), p,
+                                                    static_cast<size_t>(ring.stack));
+  if (ring.stack < 0 && ring.depth == 2 && context_.options.places_per_iteration && p.length > 1 &&
       ring.slot_bytes > 0 && context_.iterations() * (p.length + 1) <= kMaxPlaces) {
     ring.depth = p.length + 1;
-    apart = true;
+    independent = true;
   }
   const BufferId buffer =
       context_.add_buffer(ring.slot_bytes * ring.depth, node.provenance,
                           ring.stack >= 0 ? "residual" : "carry", ring.depth, type.kind);
   ring.base = contiguous_view(buffer, type);
-  context_.schedule.buffers[buffer.index()].independent_slots = apart;
+  context_.schedule.buffers[buffer.index()].independent_slots = independent;
   return ring;
 }
 
 bool Level::has_home(ValueId result, const ScanPlan::Ring& ring) const {
   const std::optional<Destination>& d = destinations_[result.index()];
   if (!context_.options.reuse || ring.stack >= 0 || !d || d->begin_group != kOwnLife ||
-      ring.slot_bytes == 0 || !is_piece(d->view))
+      ring.slot_bytes == 0 || !is_whole_slot(d->view))
     return false;
   if (ring.depth == 1) return true;
   const Buffer& buffer = context_.schedule.buffers[d->view.buffer.index()];
@@ -303,20 +304,20 @@ void Level::share_memory_of_input(int u, const Node& node, int k) {
   const auto& p = node.as<ScanParams>();
   const ValueId result = node.result(k);
   const ValueId root = made_root(node.operands[static_cast<size_t>(p.n_consts + k)]);
-  const ValueId heir = heir_[root.index()];
-  if (is_invariant(p, *node.graphs[0], k) || has_destination(result) || !heir.valid() ||
+  const ValueId next_occupant = next_occupant_[root.index()];
+  if (is_invariant(p, *node.graphs[0], k) || has_destination(result) || !next_occupant.valid() ||
       !graph_.is_input(root) || last_use(root) != position(u) || !begins_with(node, k, root) ||
-      use(result).unit != u || !dies_before(result, heir))
+      use(result).unit != u || !dies_before(result, next_occupant))
     return;
-  View view = contiguous_view(destination(heir).buffer, graph_.type(result),
-                              destination(heir).offset_bytes);
-  view.terms = destination(heir).terms;
+  View view = contiguous_view(destination(next_occupant).buffer, graph_.type(result),
+                              destination(next_occupant).offset_bytes);
+  view.terms = destination(next_occupant).terms;
   set_destination(result, std::move(view), kOwnLife, root);
-  heir_[result.index()] = heir;
+  next_occupant_[result.index()] = next_occupant;
 }
 
-bool Level::slots_apart(ValueId result, const ScanParams& p, size_t j) const {
-  const int64_t iterations = context_.options.iterations_apart ? context_.iterations() : 1;
+bool Level::may_have_independent_slots(ValueId result, const ScanParams& p, size_t j) const {
+  const int64_t iterations = context_.options.places_per_iteration ? context_.iterations() : 1;
   return context_.options.reuse && p.out_axes[j] == 0 && p.length > 1 &&
          iterations * p.length <= kMaxPlaces && sliced_only_[result.index()] &&
          !has_destination(result) && graph_.type(result).bytes() > 0;
@@ -332,9 +333,9 @@ void Level::plan_interleaved(const Node& node, ScanPlan& plan) {
       return r.stack == static_cast<int>(j);
     });
     if (context_.options.reuse && p.out_axes[j] == 0 && !saves_carry && p.length > 1 &&
-        !has_destination(result) && !use(result).reshaped && last_use(result) != kForever &&
+        !has_destination(result) && !use(result).needs_contiguous && last_use(result) != kForever &&
         graph_.type(result).bytes() > 0 && graph_.type(result).kind == MemoryKind::kDevice &&
-        !slots_apart(result, p, j))
+        !may_have_independent_slots(result, p, j))
       together.push_back(j);
   }
   if (together.size() < 2) return;
@@ -383,7 +384,8 @@ void Level::plan_stack(const Node& node, size_t j, ScanPlan& plan) {
                                                 residual ? "residual" : "stacked",
                                                 std::max<int64_t>(slots, 1), type.kind);
     view = contiguous_view(buffer, type);
-    context_.schedule.buffers[buffer.index()].independent_slots = slots_apart(result, p, j);
+    context_.schedule.buffers[buffer.index()].independent_slots =
+        may_have_independent_slots(result, p, j);
     reusable_[result.index()] = context_.options.reuse;
   }
   plan.stacks.push_back(view);

@@ -63,7 +63,7 @@ std::vector<UnitFacts> collect_facts(const Graph& graph, const Units& units,
       }
       for (int i = 0; i < graph.node(m).n_results; ++i) {
         const ValueId v = graph.node(m).result(i);
-        if (!units.uses[v.index()].needed || units.uses[v.index()].root != v) continue;
+        if (!units.uses[v.index()].needs_memory || units.uses[v.index()].root != v) continue;
         facts[u].writes.push_back(v);
         facts[u].write_bytes += bytes[v.index()];
       }

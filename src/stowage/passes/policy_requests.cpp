@@ -77,10 +77,10 @@ template <typename... Args>
 [[noreturn]] void refuse_products(const Policy& policy, const RegionNames& have) {
   const std::string product(kWantsPlainProduct);
   refuse(have, "[checkpoint] policy {} has no effect: {}", policy.name,
-         have.any.count(product)
+         have.actionable.count(product)
              ? "the backward pass reads nothing that depends on a product without batch axes "
                "in its region"
-         : have.elsewhere.count(product)
+         : have.unreachable.count(product)
              ? "the products in its region are inside a while loop, a custom_vjp or a checkpoint "
                "with a policy of its own"
              : "no product without batch axes is used in its region");
@@ -119,8 +119,8 @@ std::string unread_note(const Policy& policy, const std::string& wanted, const R
            "[checkpoint] policy {} offloads what is named '{}', which has no effect: it lies on {} "
            "already, and only what is on the device is offloaded",
            policy.name, wanted, memory_kind_name(have.off_device.at(wanted)));
-  const std::vector<std::string> there(have.any.begin(), have.any.end());
-  if (have.any.count(wanted))
+  const std::vector<std::string> there(have.actionable.begin(), have.actionable.end());
+  if (have.actionable.count(wanted))
     refuse(have,
            "[checkpoint] policy {} asks for the name '{}', which has no effect: nothing that "
            "the backward pass reads depends on that value; names it can act on: {}{}",
@@ -132,7 +132,7 @@ std::string unread_note(const Policy& policy, const std::string& wanted, const R
                : "");
   const std::string near = nearest_name(wanted, there);
   std::string hint;
-  if (have.elsewhere.count(wanted))
+  if (have.unreachable.count(wanted))
     hint =
         "; it is given inside a while loop, a custom_vjp or a checkpoint with a policy of its own";
   else if (!near.empty() && edit_distance(wanted, near) <= 2)
@@ -140,7 +140,7 @@ std::string unread_note(const Policy& policy, const std::string& wanted, const R
   refuse(have,
          "[checkpoint] policy {} asks for the name '{}', which no value that is used in its "
          "region has; names there: {}{}",
-         policy.name, wanted, joined(have.any), hint);
+         policy.name, wanted, joined(have.actionable), hint);
 }
 
 void insert_names(const Graph& graph, std::set<std::string>& names) {
@@ -175,7 +175,7 @@ void collect_names(const Graph& joint, const Node& node, bool repeatable, const 
     if (kind != MemoryKind::kDevice && offloads) {
       have.off_device[*name] = kind;
     } else {
-      have.any.insert(*name);
+      have.actionable.insert(*name);
       if (repeatable) have.repeatable.insert(*name);
       if (repeatable && offloads && !is_nested) have.offloaded.insert(*name);
     }
@@ -187,8 +187,8 @@ void collect_names(const Graph& joint, const Node& node, bool repeatable, const 
       const Node& inner = nested.nodes()[n];
       if (inner.backward) continue;
       if (inner.region.valid()) {
-        if (const auto name = wanted_name(inner)) have.elsewhere.insert(*name);
-        for (const GraphPtr& g : inner.graphs) insert_names(*g, have.elsewhere);
+        if (const auto name = wanted_name(inner)) have.unreachable.insert(*name);
+        for (const GraphPtr& g : inner.graphs) insert_names(*g, have.unreachable);
       } else {
         collect_names(nested, inner, paired && repeatable && repeated[n], policy, have, true);
       }
@@ -210,7 +210,7 @@ void collect_names(const Graph& joint, const Node& node, bool repeatable, const 
   } else if (node.op == OpKind::kScan || node.op == OpKind::kCond) {
     for (const GraphPtr& nested : node.graphs) inside(*nested, false);
   } else {
-    for (const GraphPtr& nested : node.graphs) insert_names(*nested, have.elsewhere);
+    for (const GraphPtr& nested : node.graphs) insert_names(*nested, have.unreachable);
   }
 }
 
@@ -222,8 +222,8 @@ void gather_names(const Graph& graph, std::map<const Policy*, RegionNames>& name
       if (!region.policy || region.policy->wanted_names.empty()) continue;
       RegionNames& have = names[region.policy.get()];
       if (!have.made) have.made = region.made;
-      if (const auto name = wanted_name(node)) have.any.insert(*name);
-      for (const GraphPtr& nested : node.graphs) insert_names(*nested, have.any);
+      if (const auto name = wanted_name(node)) have.actionable.insert(*name);
+      for (const GraphPtr& nested : node.graphs) insert_names(*nested, have.actionable);
     }
     for (const GraphPtr& nested : node.graphs) gather_names(*nested, names);
   }
@@ -255,7 +255,7 @@ void check_wanted_names(const Graph& graph, PolicyRequests& requests, bool is_bo
     for (const std::string& wanted : policy->wanted_names) {
       const bool needs_derivative = wanted == kWantsPlainProduct || have.off_device.count(wanted) > 0;
       if (needs_derivative && !have.differentiated) continue;
-      if (!have.any.count(wanted) || (have.differentiated && !have.repeatable.count(wanted)))
+      if (!have.actionable.count(wanted) || (have.differentiated && !have.repeatable.count(wanted)))
         refuse_name(*policy, wanted, have);
     }
   for (auto& [policy, have] : names) {
@@ -293,7 +293,7 @@ void check_names_occur(const Graph& traced) {
   gather_names(traced, names);
   for (const auto& [policy, have] : names)
     for (const std::string& wanted : policy->wanted_names)
-      if (wanted != kWantsPlainProduct && !have.any.count(wanted))
+      if (wanted != kWantsPlainProduct && !have.actionable.count(wanted))
         refuse_name(*policy, wanted, have);
 }
 

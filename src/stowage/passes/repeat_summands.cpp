@@ -45,7 +45,10 @@ int64_t work_of(OpKind op) {
 class Repeater {
  public:
   explicit Repeater(const Graph& from)
-      : from_(from), wants_(find_wants(from)), depths_(find_depths(from)), map_(from) {}
+      : from_(from),
+        value_readers_(find_value_readers(from)),
+        depths_(find_depths(from)),
+        map_(from) {}
 
   // Nothing where the graph stays as it is.
   std::optional<Graph> run() {
@@ -70,22 +73,23 @@ class Repeater {
   static bool unite_sums(SumReader& into, const SumReader& other) {
     return into.depth == other.depth && unite(into.space, other.space);
   }
-  static Times times_of(const Wants& wants) {
+  static Times times_of(const ValueReaders& readers) {
     Times times;
     // The deepest in its axes' own order serves other readers too: they come after it.
     const SumReader* last = nullptr;
-    for (const SumReader& sum : wants.sums)
-      if (wants.elsewhere && sum.space.axes.empty() && (last == nullptr || sum.depth > last->depth))
+    for (const SumReader& sum : readers.sums)
+      if (readers.in_memory_downstream && sum.space.axes.empty() &&
+          (last == nullptr || sum.depth > last->depth))
         last = &sum;
     if (last != nullptr)
       times.push_back(*last);
-    else if (wants.elsewhere)
+    else if (readers.in_memory_downstream)
       times.push_back({{}, -1});
     // From the first in the graph on.
-    for (size_t i = wants.sums.size(); i-- > 0;)
+    for (size_t i = readers.sums.size(); i-- > 0;)
       if (std::none_of(times.begin(), times.end(),
-                       [&](SumReader& other) { return unite_sums(other, wants.sums[i]); }))
-        times.push_back(wants.sums[i]);
+                       [&](SumReader& other) { return unite_sums(other, readers.sums[i]); }))
+        times.push_back(readers.sums[i]);
     return times;
   }
 
@@ -94,9 +98,9 @@ class Repeater {
     for (const Node& node : from_.nodes()) {
       if (op_class(node.op) != OpClass::kElementwise) continue;
       const ValueId v = node.first_result;
-      const Wants& wants = wants_[v.index()];
-      if (wants.in_memory || from_.type(v).kind != MemoryKind::kDevice) continue;
-      Times times = times_of(wants);
+      const ValueReaders& readers = value_readers_[v.index()];
+      if (readers.in_memory || from_.type(v).kind != MemoryKind::kDevice) continue;
+      Times times = times_of(readers);
       if (times.size() > 1 && is_worth_repeating(v)) times_[v.index()] = std::move(times);
     }
   }
@@ -184,8 +188,9 @@ class Repeater {
     if (cls == OpClass::kElementwise) {
       // A value that is made once reads the operands made for the same reductions.
       const ValueId v = node.first_result;
-      const Times times = times_of(wants_[v.index()]);
-      if (!wants_[v.index()].in_memory && (times.size() == 1 || times_[v.index()].size() > 1))
+      const ValueReaders& readers = value_readers_[v.index()];
+      const Times times = times_of(readers);
+      if (!readers.in_memory && (times.size() == 1 || times_[v.index()].size() > 1))
         sum = times[0];
     }
     const NodeId made = copy_of(id, sum ? &*sum : nullptr);
@@ -193,7 +198,7 @@ class Repeater {
   }
 
   const Graph& from_;
-  const std::vector<Wants> wants_;
+  const std::vector<ValueReaders> value_readers_;
   const std::vector<int> depths_;
   std::vector<Times> times_;  // of values; more than one where they are repeated
   std::vector<std::vector<GraphPtr>> nested_;  // of nodes

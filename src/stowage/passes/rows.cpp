@@ -56,7 +56,8 @@ RowsBuilder::RowsBuilder(const Graph& graph, const Unit& unit, const Units& unit
     }
     for (int i = 0; i < node.n_results; ++i)
       if (const ValueId v = node.result(i);
-          only.valid() ? v == only : units.uses[v.index()].needed && v != unit.epilogue_output)
+          only.valid() ? v == only
+                       : units.uses[v.index()].needs_memory && v != unit.epilogue_output)
         (graph.type(v).elems() > 0 ? stores_ : empty_).push_back(v);
   }
 }

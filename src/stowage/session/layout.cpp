@@ -106,10 +106,10 @@ Planned OrderedGraph::lay_out(const Device::Capacities& capacities, LowerOptions
     if (plans[s] && (best_order == plans.size() || is_better_plan(*plans[s], *plans[best_order])))
       best_order = s;
   MemoryPlan plan = std::move(*plans[best_order]);
-  const auto take = [&](Schedule schedule, MemoryPlan laid_out, bool apart) {
+  const auto take = [&](Schedule schedule, MemoryPlan laid_out, bool places_per_iteration) {
     lowering = options_;
     lowering.order = static_cast<OrderStrategy>(best_order);
-    lowering.iterations_apart = apart;
+    lowering.places_per_iteration = places_per_iteration;
     lowering.unit_cache = nullptr;
     return Planned{std::move(schedule), std::move(laid_out)};
   };
@@ -140,7 +140,7 @@ Planned OrderedGraph::lay_out(const Device::Capacities& capacities, LowerOptions
     LowerOptions apart = options_;
     const size_t order = (starts_with + s) % n;
     apart.order = static_cast<OrderStrategy>(order);
-    apart.iterations_apart = true;
+    apart.places_per_iteration = true;
     Schedule schedule = lower(graph_, apart);
     MemoryPlan other = make_plan(schedule, kFinalEffort);
     if (!is_better_plan(other, best.plan)) continue;

@@ -309,10 +309,10 @@ class PlanSearch {
     if (!options_.reuse) return planned;
     overlapped_instants_ += planned.plan.analysis.n_instants;
     std::function<Schedule()> per_iteration_schedule;
-    if (!lowering.iterations_apart && planned.schedule.n_loops > 0)
+    if (!lowering.places_per_iteration && planned.schedule.n_loops > 0)
       per_iteration_schedule = [&] {
         LowerOptions each = lowering;
-        each.iterations_apart = true;
+        each.places_per_iteration = true;
         return lower(lowered, each);
       };
     IsWorthIt is_worth_it;
