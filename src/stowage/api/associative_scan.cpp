@@ -53,14 +53,14 @@ std::vector<Array> scan_flip(const std::vector<Array>& leaves, int axis) {
 }
 
 int64_t scan_length(const std::vector<Array>& leaves, int axis, SourceLocation at) {
-  const Site site(at);
+  const CallSiteScope site(at);
   std::optional<int64_t> length;
   for (const Array& x : leaves) {
     const int64_t n =
         x.shape()[static_cast<int>(check_axis("associative_scan", axis, x.rank(), x.type()))];
     if (length.value_or(n) != n)
-      fail_here("[associative_scan] leaves differ along axis {}: {} and {}", axis,
-                to_string(leaves[0].type()), to_string(x.type()));
+      trace_error_here("[associative_scan] leaves differ along axis {}: {} and {}", axis,
+                       to_string(leaves[0].type()), to_string(x.type()));
     length = n;
   }
   return length.value_or(0);
