@@ -89,7 +89,7 @@ Array log_sigmoid(const Operand& x) {
 Array glu(const Operand& x, int axis) {
   const CallSiteScope site(x.at);
   const Array a = to_float_array(x);
-  const auto i = static_cast<int>(check_axis("glu", axis, a.rank(), a.type()));
+  const auto i = static_cast<int>(normalize_axis("glu", axis, a.rank(), a.type()));
   if (a.shape()[i] % 2 != 0)
     trace_error_here("[glu] axis {} of {} has no two halves", axis, to_string(a.type()));
   return run_as_one("glu", [&] {

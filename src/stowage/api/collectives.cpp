@@ -38,7 +38,7 @@ Array reduced(const char* what, const Operand& x, const AxisNames& axes,
 
 // The axis that positions share out, whose extent is the group's size.
 int64_t untiled_axis(const char* what, const Array& x, int64_t axis, int64_t size) {
-  axis = check_axis(what, axis, x.rank(), x.type());
+  axis = normalize_axis(what, axis, x.rank(), x.type());
   if (const int64_t extent = x.shape()[static_cast<int>(axis)]; extent != size)
     trace_error_here(
         "[{}] expected axis {} of {} to have the extent of the group, {}, got {}; "
@@ -138,7 +138,8 @@ Array all_gather(const Operand& x, const AxisNames& axes, const AllGatherOptions
   CollectiveParams p = manual_group("all_gather", axes, options.axis_index_groups);
   Array array = to_array(x);
   p.axis =
-      check_axis("all_gather", options.axis, array.rank() + (options.tiled ? 0 : 1), array.type());
+      normalize_axis("all_gather", options.axis, array.rank() + (options.tiled ? 0 : 1),
+                     array.type());
   if (!options.tiled) array = expand_dims(array, {static_cast<int>(p.axis)});
   return p.axes.empty() ? array : record1(OpKind::kAllGather, p, {array});
 }
@@ -148,7 +149,8 @@ Array psum_scatter(const Operand& x, const AxisNames& axes, const PsumScatterOpt
   CollectiveParams p = manual_group("psum_scatter", axes, options.axis_index_groups);
   Array array = to_array(x);
   p.axis = options.tiled
-               ? check_axis("psum_scatter", options.scatter_dimension, array.rank(), array.type())
+               ? normalize_axis("psum_scatter", options.scatter_dimension, array.rank(),
+                                array.type())
                : untiled_axis("psum_scatter", array, options.scatter_dimension, p.group_size());
   if (!p.axes.empty()) array = record1(OpKind::kReduceScatter, p, {array});
   return options.tiled ? array : squeeze(array, {static_cast<int>(p.axis)});
@@ -160,12 +162,12 @@ Array all_to_all(const Operand& x, const AxisNames& axes, int64_t split_axis, in
   CollectiveParams p = manual_group("all_to_all", axes, options.axis_index_groups);
   Array array = to_array(x);
   if (options.tiled) {
-    p.axis = check_axis("all_to_all", split_axis, array.rank(), array.type());
-    p.concat_axis = check_axis("all_to_all", concat_axis, array.rank(), array.type());
+    p.axis = normalize_axis("all_to_all", split_axis, array.rank(), array.type());
+    p.concat_axis = normalize_axis("all_to_all", concat_axis, array.rank(), array.type());
     return p.axes.empty() ? array : record1(OpKind::kAllToAll, p, {array});
   }
   const int64_t split = untiled_axis("all_to_all", array, split_axis, p.group_size());
-  const int64_t concat = check_axis("all_to_all", concat_axis, array.rank(), array.type());
+  const int64_t concat = normalize_axis("all_to_all", concat_axis, array.rank(), array.type());
   // The new axis stands where it lies once the split axis is gone.
   p.axis = concat <= split ? split + 1 : split;
   p.concat_axis = concat <= split ? concat : concat + 1;

@@ -87,7 +87,7 @@ Array compress(const Operand& condition, const Operand& x, int64_t size, int axi
                double fill_value) {
   const CallSiteScope site(condition.at);
   const Array c = to_array(condition), a = to_array(x);
-  const int64_t at = check_axis("compress", axis, a.rank(), a.type());
+  const int64_t at = normalize_axis("compress", axis, a.rank(), a.type());
   if (c.rank() != 1 || c.size() > a.shape()[static_cast<int>(at)])
     trace_error_here("[compress] expected a vector no longer than axis {} of {}, got {}", at,
                      to_string(a.type()), to_string(c.type()));
@@ -177,7 +177,7 @@ Array nanstd(const Operand& x, const Axes& axes, int ddof, bool keepdims) {
 Array ptp(const Operand& x, const Axes& axes, bool keepdims) {
   const CallSiteScope site(x.at);
   const Array a = to_array(x);
-  check_axes("ptp", axes, a.type(), true);
+  normalize_axes("ptp", axes, a.type(), true);
   return run_as_one("ptp", [&] { return max(a, axes, keepdims) - min(a, axes, keepdims); });
 }
 
@@ -206,7 +206,8 @@ Array average(const Operand& x, const Operand& weights, const Axes& axes, bool k
   const WeakDType dtype = float_dtype(x, weights);
   const Array a = to_array(x, dtype), w = to_array(weights, dtype);
   return run_as_one("average", [&] {
-    const Array placed = axes.given() ? along(w, check_axes("average", axes, a.type(), true), a) : w;
+    const Array placed =
+        axes.given() ? along(w, normalize_axes("average", axes, a.type(), true), a) : w;
     const Array each =
         broadcast_array(placed, broadcast_shapes("average", a.type(), placed.type()));
     return sum(a * each, axes, keepdims) / sum(each, axes, keepdims);

@@ -202,7 +202,7 @@ Array permutation(const Operand& key, int64_t n) {
 Array permutation(const Operand& key, const Array& x, int axis, bool independent) {
   const CallSiteScope site(key.at);
   const Array k = check_key(key);
-  const int64_t at = check_axis("permutation", axis, x.rank(), x.type());
+  const int64_t at = normalize_axis("permutation", axis, x.rank(), x.type());
   return run_as_one("permutation", [&] {
     if (independent || x.rank() == 1) return shuffled(k, x, at);
     const Array order = shuffled(k, arange(x.shape()[static_cast<int>(at)]), 0);
@@ -220,7 +220,7 @@ Array choice(const Operand& key, int64_t n, const Shape& shape, const ChoiceOpti
 Array choice(const Operand& key, const Array& x, const Shape& shape, const ChoiceOptions& options) {
   const CallSiteScope site(key.at);
   const Array k = check_key(key);
-  const auto axis = static_cast<int>(check_axis("choice", options.axis, x.rank(), x.type()));
+  const auto axis = static_cast<int>(normalize_axis("choice", options.axis, x.rank(), x.type()));
   return run_as_one("choice", [&] {
     if (!options.replace && !options.p && x.rank() > 0) {
       if (shape.elems() > x.shape()[axis])

@@ -13,7 +13,7 @@ namespace {
 // x and an axis of it, or x flattened.
 std::pair<Array, int> along(const char* name, const Array& x, std::optional<int> axis) {
   if (!axis) return {ravel(x), 0};
-  return {x, static_cast<int>(check_axis(name, *axis, x.rank(), x.type()))};
+  return {x, static_cast<int>(normalize_axis(name, *axis, x.rank(), x.type()))};
 }
 
 // A place in [0, limit), negative ones counted from the end of n.

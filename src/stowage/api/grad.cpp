@@ -115,7 +115,7 @@ namespace {
 
 void check_linear(const char* what, const SplitReverse& split, size_t n_outputs,
                   const std::vector<bool>& dependent) {
-  if (const auto culprit = nonlinear_value(split, n_outputs, dependent))
+  if (const auto culprit = find_nonlinear_value(split, n_outputs, dependent))
     not_linear(what, split.forward, *culprit);
 }
 

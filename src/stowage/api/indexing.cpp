@@ -147,7 +147,8 @@ Array slice(const Operand& x, int axis, int64_t start, int64_t stop, int64_t ste
   const CallSiteScope site(x.at);
   const Array a = to_array(x);
   std::vector<Range> ranges(static_cast<size_t>(a.rank()));
-  ranges[static_cast<size_t>(check_axis("slice", axis, a.rank(), a.type()))] = {start, stop, step};
+  ranges[static_cast<size_t>(normalize_axis("slice", axis, a.rank(), a.type()))] = {start, stop,
+                                                                                    step};
   SliceParams p;
   Dims reversed;
   resolve_ranges("slice", a, ranges, p, reversed);
@@ -158,7 +159,7 @@ Array take(const Operand& x, const Operand& indices, int axis, IndexMode mode,
            const std::optional<ScalarValue>& fill_value) {
   const CallSiteScope site(x.at);
   const Array a = to_array(x);
-  const int64_t at = check_axis("take", axis, a.rank(), a.type());
+  const int64_t at = normalize_axis("take", axis, a.rank(), a.type());
   const int64_t extent = a.shape()[static_cast<int>(at)];
   const ScalarValue filling = what_fills("take", a, mode, fill_value);
   const Array given = to_indices("take", "indices", indices);
@@ -192,7 +193,7 @@ Array take_along_axis(const Operand& x, const Operand& indices, int axis, IndexM
   if (a.rank() != given.rank())
     trace_error_here("[take_along_axis] {} and indices {} differ in rank", to_string(a.type()),
                      to_string(given.type()));
-  const auto at = static_cast<int>(check_axis("take_along_axis", axis, a.rank(), a.type()));
+  const auto at = static_cast<int>(normalize_axis("take_along_axis", axis, a.rank(), a.type()));
   const int64_t extent = a.shape()[at];
   const ScalarValue filling = what_fills("take_along_axis", a, mode, fill_value);
   Dims dims = a.shape().dims();

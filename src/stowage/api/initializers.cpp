@@ -36,7 +36,7 @@ Distribution distribution_of(std::string_view name) {
 
 double extent_of(const Axes& axes, const ArrayType& type) {
   double n = 1;
-  for (const int64_t axis : check_axes("variance_scaling", axes, type, false))
+  for (const int64_t axis : normalize_axes("variance_scaling", axes, type, false))
     n *= static_cast<double>(type.shape[static_cast<int>(axis)]);
   return n;
 }

@@ -42,7 +42,7 @@ std::vector<Array> as_starts(std::string_view name, const Array& x,
 Array concatenate(const std::vector<Array>& arrays, int axis, SourceLocation at) {
   const CallSiteScope site(at);
   const std::vector<Array> parts = promoted("concatenate", arrays);
-  const int64_t a = check_axis("concatenate", axis, parts[0].rank(), parts[0].type());
+  const int64_t a = normalize_axis("concatenate", axis, parts[0].rank(), parts[0].type());
   return record(OpKind::kConcatenate, AxisParams{a}, parts).front();
 }
 
@@ -55,7 +55,7 @@ Array stack(const std::vector<Array>& arrays, int axis, SourceLocation at) {
                        to_string(part.type()));
   }
   const int rank = parts[0].rank();
-  const int64_t a = check_axis("stack", axis, rank + 1, parts[0].type());
+  const int64_t a = normalize_axis("stack", axis, rank + 1, parts[0].type());
   for (Array& part : parts) part = expand_dims(part, a);
   return record(OpKind::kConcatenate, AxisParams{a}, parts).front();
 }
@@ -63,7 +63,7 @@ Array stack(const std::vector<Array>& arrays, int axis, SourceLocation at) {
 std::vector<Array> split_at(const Operand& x, const Dims& indices, int axis) {
   const CallSiteScope site(x.at);
   const Array a = to_array(x);
-  const auto i = static_cast<int>(check_axis("split_at", axis, a.rank(), a.type()));
+  const auto i = static_cast<int>(normalize_axis("split_at", axis, a.rank(), a.type()));
   std::vector<Array> parts;
   int64_t start = 0;
   for (int64_t stop : indices) {
@@ -80,7 +80,8 @@ std::vector<Array> split_at(const Operand& x, const Dims& indices, int axis) {
 std::vector<Array> split(const Operand& x, int n, int axis) {
   const CallSiteScope site(x.at);
   const Array a = to_array(x);
-  const int64_t extent = a.shape()[static_cast<int>(check_axis("split", axis, a.rank(), a.type()))];
+  const int64_t extent =
+      a.shape()[static_cast<int>(normalize_axis("split", axis, a.rank(), a.type()))];
   if (n <= 0 || extent % n != 0)
     trace_error_here("[split] axis {} of {} does not divide into {} parts", axis,
                      to_string(a.type()), n);
@@ -93,7 +94,7 @@ std::vector<Array> array_split(const Operand& x, int n, int axis) {
   const CallSiteScope site(x.at);
   const Array a = to_array(x);
   const int64_t extent =
-      a.shape()[static_cast<int>(check_axis("array_split", axis, a.rank(), a.type()))];
+      a.shape()[static_cast<int>(normalize_axis("array_split", axis, a.rank(), a.type()))];
   if (n <= 0) trace_error_here("[array_split] expected at least 1 part, got {}", n);
   Dims indices;
   for (int64_t i = 1; i < n; ++i) indices.push_back(extent / n * i + std::min(i, extent % n));
@@ -103,7 +104,7 @@ std::vector<Array> array_split(const Operand& x, int n, int axis) {
 std::vector<Array> unstack(const Operand& x, int axis) {
   const CallSiteScope site(x.at);
   const Array a = to_array(x);
-  const auto i = static_cast<int>(check_axis("unstack", axis, a.rank(), a.type()));
+  const auto i = static_cast<int>(normalize_axis("unstack", axis, a.rank(), a.type()));
   std::vector<Array> parts;
   for (int64_t k = 0; k < a.shape()[i]; ++k) parts.push_back(squeeze(slice(a, i, k, k + 1), i));
   return parts;
@@ -144,7 +145,7 @@ Array tile(const Operand& x, const Dims& repetitions) {
 Array repeat(const Operand& x, int64_t n, std::optional<int> axis) {
   const CallSiteScope site(x.at);
   const Array a = axis ? to_array(x) : ravel(x);
-  const int64_t i = check_axis("repeat", axis.value_or(0), a.rank(), a.type());
+  const int64_t i = normalize_axis("repeat", axis.value_or(0), a.rank(), a.type());
   if (n < 0) trace_error_here("[repeat] expected repetitions of 0 or more, got {}", n);
   Dims wide = a.shape().dims(), joined = wide;
   wide.insert(wide.begin() + i + 1, n);
@@ -155,7 +156,7 @@ Array repeat(const Operand& x, int64_t n, std::optional<int> axis) {
 Array repeat(const Operand& x, const Dims& counts, std::optional<int> axis) {
   const CallSiteScope site(x.at);
   const Array a = axis ? to_array(x) : ravel(x);
-  const auto i = static_cast<int>(check_axis("repeat", axis.value_or(0), a.rank(), a.type()));
+  const auto i = static_cast<int>(normalize_axis("repeat", axis.value_or(0), a.rank(), a.type()));
   if (static_cast<int64_t>(counts.size()) != a.shape()[i])
     trace_error_here("[repeat] expected a count for each element, got {} for axis {} of {}",
                      counts.size(), i, to_string(a.type()));
@@ -187,7 +188,7 @@ Array roll(const Operand& x, const Dims& shifts, const Dims& axes) {
 Array roll(const Operand& x, int64_t shift, int axis) {
   const CallSiteScope site(x.at);
   const Array a = to_array(x);
-  const auto i = static_cast<int>(check_axis("roll", axis, a.rank(), a.type()));
+  const auto i = static_cast<int>(normalize_axis("roll", axis, a.rank(), a.type()));
   const int64_t extent = a.shape()[i];
   if (extent == 0 || shift % extent == 0) return a;
   const int64_t by = ((shift % extent) + extent) % extent;

@@ -146,9 +146,9 @@ Array tensordot(const Operand& x, const Operand& y, const Dims& a_axes, const Di
         a_axes.size(), b_axes.size());
   DotParams p;
   for (int64_t axis : a_axes)
-    p.lhs_contract.push_back(check_axis("tensordot", axis, a.rank(), a.type()));
+    p.lhs_contract.push_back(normalize_axis("tensordot", axis, a.rank(), a.type()));
   for (int64_t axis : b_axes)
-    p.rhs_contract.push_back(check_axis("tensordot", axis, b.rank(), b.type()));
+    p.rhs_contract.push_back(normalize_axis("tensordot", axis, b.rank(), b.type()));
   return record_dot(a, b, std::move(p), {});
 }
 
@@ -203,7 +203,7 @@ Array trace(const Operand& x, int64_t k, int axis1, int axis2) {
 Array norm(const Operand& x, const Axes& axes, double ord, bool keepdims) {
   const CallSiteScope site(x.at);
   const Array a = to_float_array(x);
-  check_axes("norm", axes, a.type(), true);
+  normalize_axes("norm", axes, a.type(), true);
   return run_as_one("norm", [&] {
     if (ord == 2) return sqrt(sum(square(a), axes, keepdims));
     if (std::isinf(ord) && ord < 0) return min(abs(a), axes, keepdims);

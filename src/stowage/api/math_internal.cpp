@@ -132,7 +132,7 @@ Array to_indices(std::string_view name, std::string_view what, const Operand& x)
   return convert_to(indices, is_unsigned_int(dtype) ? DType::kU32 : DType::kI32);
 }
 
-int64_t check_axis(std::string_view name, int64_t axis, int rank, const ArrayType& type) {
+int64_t normalize_axis(std::string_view name, int64_t axis, int rank, const ArrayType& type) {
   if (axis < -rank || axis >= rank)
     trace_error_here("[{}] axis {} is out of range for {}", name, axis, to_string(type));
   return axis < 0 ? axis + rank : axis;

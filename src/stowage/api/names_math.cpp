@@ -338,7 +338,7 @@ Array logmeanexp(const Operand& x, const Axes& axes, bool keepdims) {
   const CallSiteScope site(x.at);
   const Array a = to_float_array(x);
   double count = 1;
-  for (const int64_t axis : check_axes("logmeanexp", axes, a.type(), true))
+  for (const int64_t axis : normalize_axes("logmeanexp", axes, a.type(), true))
     count *= static_cast<double>(a.shape()[static_cast<int>(axis)]);
   return run_as_one("logmeanexp", [&] { return logsumexp(a, axes, keepdims) - std::log(count); });
 }
@@ -346,7 +346,7 @@ Array logmeanexp(const Operand& x, const Axes& axes, bool keepdims) {
 Array trapezoid(const Operand& y, const Operand& dx, int axis) {
   const CallSiteScope site(y.at);
   const Array a = to_float_array(y);
-  const auto i = static_cast<int>(check_axis("trapezoid", axis, a.rank(), a.type()));
+  const auto i = static_cast<int>(normalize_axis("trapezoid", axis, a.rank(), a.type()));
   const int64_t n = a.shape()[i];
   if (dx.rank() != 0)
     trace_error_here("[trapezoid] the width must be a scalar, got rank {}", dx.rank());

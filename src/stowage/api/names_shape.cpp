@@ -167,7 +167,7 @@ Array fill_diagonal(const Operand& x, const Operand& value) {
 Array put_along_axis(const Operand& x, const Operand& indices, const Operand& values, int axis) {
   const CallSiteScope site(x.at);
   const Array a = to_array(x), given = to_indices("put_along_axis", "indices", indices);
-  const auto along = check_axis("put_along_axis", axis, a.rank(), a.type());
+  const auto along = normalize_axis("put_along_axis", axis, a.rank(), a.type());
   if (given.rank() != a.rank())
     trace_error_here(
         "[put_along_axis] expected indices of as many axes as the array, got {} for {}",
@@ -270,8 +270,8 @@ Array fliplr(const Operand& x) {
 Array rot90(const Operand& x, int k, int axis1, int axis2) {
   const CallSiteScope site(x.at);
   const Array a = to_array(x);
-  const auto i = static_cast<int>(check_axis("rot90", axis1, a.rank(), a.type()));
-  const auto j = static_cast<int>(check_axis("rot90", axis2, a.rank(), a.type()));
+  const auto i = static_cast<int>(normalize_axis("rot90", axis1, a.rank(), a.type()));
+  const auto j = static_cast<int>(normalize_axis("rot90", axis2, a.rank(), a.type()));
   if (i == j) trace_error_here("[rot90] axis {} of {} is given twice", axis1, to_string(a.type()));
   switch (((k % 4) + 4) % 4) {
     case 1:
@@ -293,7 +293,7 @@ Array matrix_transpose(const Operand& x) {
 Array rollaxis(const Operand& x, int axis, int start) {
   const CallSiteScope site(x.at);
   const ArrayType type{x.dtype().dtype, x.shape()};
-  const auto from = static_cast<int>(check_axis("rollaxis", axis, x.rank(), type));
+  const auto from = static_cast<int>(normalize_axis("rollaxis", axis, x.rank(), type));
   const int to = start < 0 ? start + x.rank() : start;
   if (to < 0 || to > x.rank())
     trace_error_here("[rollaxis] place {} is out of range for {}", start, to_string(type));
@@ -339,7 +339,7 @@ Array slice_in_dim(const Operand& x, int64_t start, int64_t stop, int64_t stride
 Array index_in_dim(const Operand& x, int64_t index, int axis, bool keepdims) {
   const CallSiteScope site(x.at);
   const Array a = to_array(x);
-  const auto i = static_cast<int>(check_axis("index_in_dim", axis, a.rank(), a.type()));
+  const auto i = static_cast<int>(normalize_axis("index_in_dim", axis, a.rank(), a.type()));
   const int64_t n = a.shape()[i], at = index < 0 ? index + n : index;
   if (at < 0 || at >= n)
     trace_error_here("[index_in_dim] {} is out of range for axis {} of {}", index, axis,
@@ -351,7 +351,7 @@ Array index_in_dim(const Operand& x, int64_t index, int axis, bool keepdims) {
 Array dynamic_slice_in_dim(const Operand& x, const Operand& start, int64_t size, int axis) {
   const CallSiteScope site(x.at);
   const Array a = to_array(x);
-  const int64_t i = check_axis("dynamic_slice_in_dim", axis, a.rank(), a.type());
+  const int64_t i = normalize_axis("dynamic_slice_in_dim", axis, a.rank(), a.type());
   Dims sizes = a.shape().dims();
   sizes[static_cast<size_t>(i)] = size;
   return dynamic_slice(a, starts_along(a, i, start), sizes);
@@ -365,14 +365,14 @@ Array dynamic_update_slice_in_dim(const Operand& x, const Operand& update, const
                                   int axis) {
   const CallSiteScope site(x.at);
   const Array a = to_array(x);
-  const int64_t i = check_axis("dynamic_update_slice_in_dim", axis, a.rank(), a.type());
+  const int64_t i = normalize_axis("dynamic_update_slice_in_dim", axis, a.rank(), a.type());
   return dynamic_update_slice(a, update, starts_along(a, i, start));
 }
 Array dynamic_update_index_in_dim(const Operand& x, const Operand& update, const Operand& index,
                                   int axis) {
   const CallSiteScope site(x.at);
   const Array a = to_array(x), u = to_array(update);
-  const int64_t i = check_axis("dynamic_update_index_in_dim", axis, a.rank(), a.type());
+  const int64_t i = normalize_axis("dynamic_update_index_in_dim", axis, a.rank(), a.type());
   return dynamic_update_slice_in_dim(a, u.rank() == a.rank() ? u : expand_dims(u, i), index, axis);
 }
 

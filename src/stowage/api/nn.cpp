@@ -28,7 +28,7 @@ Array float_with_axis(const char* name, const Operand& x) {
 // The same, having these axes.
 Array float_with_axes(const char* name, const Operand& x, const Axes& axes) {
   const Array a = float_with_axis(name, x);
-  check_axes(name, axes, a.type(), true);
+  normalize_axes(name, axes, a.type(), true);
   return a;
 }
 
@@ -140,7 +140,7 @@ Array one_hot(const Operand& indices, int64_t n, DType dtype, int axis) {
   const CallSiteScope site(indices.at);
   const bool floats = is_float(indices.dtype().dtype);
   const Array i = floats ? to_array(indices) : to_indices("one_hot", "indices", indices);
-  const auto at = static_cast<int>(check_axis("one_hot", axis, i.rank() + 1, i.type()));
+  const auto at = static_cast<int>(normalize_axis("one_hot", axis, i.rank() + 1, i.type()));
   if (n < 0) trace_error_here("[one_hot] expected a number of classes of 0 or more, got {}", n);
   return run_as_one("one_hot", [&] {
     const Array spread = expand_dims(i, at);

@@ -16,8 +16,8 @@ namespace {
 Array cumulative(OpKind op, const char* name, const Array& x, std::optional<int> axis,
                  bool reverse) {
   const Array a = axis ? x : ravel(x);
-  return record1(op, AxisParams{check_axis(name, axis.value_or(0), a.rank(), a.type()), reverse},
-                 {a});
+  return record1(
+      op, AxisParams{normalize_axis(name, axis.value_or(0), a.rank(), a.type()), reverse}, {a});
 }
 
 // jax.numpy counts bools and keeps any other dtype.
@@ -56,7 +56,7 @@ Array linear_scan(const Operand& a, const Operand& b, int axis, bool reverse) {
   const Array x = to_array(a, dtype), y = to_array(b, dtype);
   const Shape shape = broadcast_shapes("linear_scan", x.type(), y.type());
   const ArrayType type{dtype.dtype, shape};
-  const AxisParams params{check_axis("linear_scan", axis, shape.rank(), type), reverse};
+  const AxisParams params{normalize_axis("linear_scan", axis, shape.rank(), type), reverse};
   return run_as_one("linear_scan", [&] {
     return record1(OpKind::kLinearScan, params,
                    {broadcast_array(x, shape), broadcast_array(y, shape)});
@@ -66,7 +66,7 @@ Array linear_scan(const Operand& a, const Operand& b, int axis, bool reverse) {
 Array diff(const Operand& x, int axis, int n) {
   const CallSiteScope site(x.at);
   const Array a = to_array(x);
-  const auto i = static_cast<int>(check_axis("diff", axis, a.rank(), a.type()));
+  const auto i = static_cast<int>(normalize_axis("diff", axis, a.rank(), a.type()));
   if (n < 0) trace_error_here("[diff] expected an n of 0 or more, got {}", n);
   return run_as_one("diff", [&] {
     Array result = a;
@@ -83,7 +83,7 @@ Array diff(const Operand& x, int axis, int n) {
 Array sort(const Operand& x, int axis, bool descending) {
   const CallSiteScope site(x.at);
   const Array a = to_array(x);
-  const int64_t i = check_axis("sort", axis, a.rank(), a.type());
+  const int64_t i = normalize_axis("sort", axis, a.rank(), a.type());
   // Turned around after sorting, as JAX does: equal elements (0 and -0) come out the same.
   return run_as_one("sort", [&] {
     const Array sorted = record1(OpKind::kSort, AxisParams{i, false}, {a});
@@ -94,7 +94,7 @@ Array sort(const Operand& x, int axis, bool descending) {
 Array argsort(const Operand& x, int axis, bool descending) {
   const CallSiteScope site(x.at);
   const Array a = to_array(x);
-  const int64_t i = check_axis("argsort", axis, a.rank(), a.type());
+  const int64_t i = normalize_axis("argsort", axis, a.rank(), a.type());
   return run_as_one("argsort", [&] {
     const Array operands[] = {a, iota(a.shape(), static_cast<int>(i))};
     return record(OpKind::kSort, AxisParams{i, descending}, operands)[1];
@@ -123,7 +123,7 @@ int64_t check_alike(const char* name, const std::vector<Array>& operands, int ax
     if (!(a.shape() == operands[0].shape()))
       trace_error_here("[{}] expected operands of one shape, got {} beside {}", name,
                        to_string(a.type()), to_string(operands[0].type()));
-  return check_axis(name, axis, operands[0].rank(), operands[0].type());
+  return normalize_axis(name, axis, operands[0].rank(), operands[0].type());
 }
 
 }  // namespace
@@ -156,7 +156,7 @@ Array lexsort(const std::vector<Array>& keys, int axis, SourceLocation at) {
 std::pair<Array, Array> top_k(const Operand& x, int64_t k, int axis) {
   const CallSiteScope site(x.at);
   const Array a = to_array(x);
-  const TopKParams params{check_axis("top_k", axis, a.rank(), a.type()), k};
+  const TopKParams params{normalize_axis("top_k", axis, a.rank(), a.type()), k};
   const std::vector<Array> results = record(OpKind::kTopK, params, {&a, 1});
   return {results[0], results[1]};
 }
@@ -170,7 +170,7 @@ struct Rows {
   int64_t n = 1;
 
   Rows(const char* name, const Array& a, const Axes& axes) : kept(a.shape().dims()) {
-    Dims list = check_axes(name, axes, a.type(), true), order;
+    Dims list = normalize_axes(name, axes, a.type(), true), order;
     std::sort(list.begin(), list.end());
     for (int64_t i = 0; i < a.rank(); ++i)
       if (std::find(list.begin(), list.end(), i) == list.end()) {

@@ -274,7 +274,7 @@ Array categorical(const Operand& key, const Operand& logits, int axis,
                   const std::optional<Shape>& shape, bool replace) {
   const CallSiteScope site(key.at);
   const Array x = to_float_array(logits);
-  const int64_t at = check_axis("categorical", axis, x.rank(), x.type());
+  const int64_t at = normalize_axis("categorical", axis, x.rank(), x.type());
   Dims others = x.shape().dims(), dims = shape ? shape->dims() : Dims();
   others.erase(others.begin() + at);
   if (!shape) dims = others;

@@ -13,7 +13,7 @@ namespace stow {
 namespace {
 
 Dims sorted_axes(std::string_view name, const Axes& axes, const Array& x) {
-  Dims list = check_axes(name, axes, x.type(), true);
+  Dims list = normalize_axes(name, axes, x.type(), true);
   std::sort(list.begin(), list.end());
   return list;
 }
@@ -52,7 +52,7 @@ Array arg_extreme(OpKind op, std::string_view name, const Operand& x, std::optio
   const int rank = a.rank();
   if (!axis) a = ravel(a);
   if (a.dtype() == DType::kBool) a = convert_to(a, DType::kI32);
-  const int64_t i = check_axis(name, axis.value_or(0), a.rank(), a.type());
+  const int64_t i = normalize_axis(name, axis.value_or(0), a.rank(), a.type());
   const Array index = record1(op, ArgReduceParams{i, DType::kI32}, {a});
   if (!keepdims) return index;
   return axis ? expand_dims(index, i) : reshape(index, Dims(static_cast<size_t>(rank), 1));

@@ -10,7 +10,7 @@
 
 namespace stow {
 
-Dims check_axes(std::string_view name, const Axes& axes, const ArrayType& type, bool all) {
+Dims normalize_axes(std::string_view name, const Axes& axes, const ArrayType& type, bool all) {
   const int rank = type.shape.rank();
   Dims list;
   if (!axes.given()) {
@@ -19,7 +19,7 @@ Dims check_axes(std::string_view name, const Axes& axes, const ArrayType& type, 
     return list;
   }
   for (int64_t axis : axes.list()) {
-    const int64_t a = check_axis(name, axis, rank, type);
+    const int64_t a = normalize_axis(name, axis, rank, type);
     if (std::find(list.begin(), list.end(), a) != list.end())
       trace_error_here("[{}] axis {} is given twice for {}", name, axis, to_string(type));
     list.push_back(a);
@@ -59,7 +59,8 @@ Array ones_like(const Operand& x, std::optional<DType> dtype) {
 Array iota(const Shape& shape, int axis, DType dtype, SourceLocation at) {
   const CallSiteScope site(at);
   const ArrayType type{dtype, shape};
-  return record1(OpKind::kIota, IotaParams{type, check_axis("iota", axis, shape.rank(), type)}, {});
+  return record1(OpKind::kIota,
+                 IotaParams{type, normalize_axis("iota", axis, shape.rank(), type)}, {});
 }
 
 Array arange(int64_t start, int64_t stop, int64_t step, DType dtype, SourceLocation at) {
@@ -159,7 +160,7 @@ Array reshape(const Operand& x, const Dims& dims) {
 Array transpose(const Operand& x, const Axes& axes) {
   const CallSiteScope site(x.at);
   const Array a = to_array(x);
-  Dims order = check_axes("transpose", axes, a.type(), true);
+  Dims order = normalize_axes("transpose", axes, a.type(), true);
   if (!axes.given()) std::reverse(order.begin(), order.end());
   if (static_cast<int>(order.size()) != a.rank())
     trace_error_here("[transpose] {} axes given for {}", order.size(), to_string(a.type()));
@@ -173,8 +174,8 @@ Array swapaxes(const Operand& x, int a, int b) {
   const ArrayType type{x.dtype().dtype, x.shape()};
   Dims order(static_cast<size_t>(rank));
   std::iota(order.begin(), order.end(), 0);
-  std::swap(order[static_cast<size_t>(check_axis("swapaxes", a, rank, type))],
-            order[static_cast<size_t>(check_axis("swapaxes", b, rank, type))]);
+  std::swap(order[static_cast<size_t>(normalize_axis("swapaxes", a, rank, type))],
+            order[static_cast<size_t>(normalize_axis("swapaxes", b, rank, type))]);
   return transpose(x, order);
 }
 
@@ -185,8 +186,8 @@ Array moveaxis(const Operand& x, int source, int destination) {
 Array moveaxis(const Operand& x, const Dims& sources, const Dims& destinations) {
   const CallSiteScope site(x.at);
   const Array a = to_array(x);
-  const Dims from = check_axes("moveaxis", sources, a.type(), false);
-  const Dims to = check_axes("moveaxis", destinations, a.type(), false);
+  const Dims from = normalize_axes("moveaxis", sources, a.type(), false);
+  const Dims to = normalize_axes("moveaxis", destinations, a.type(), false);
   if (from.size() != to.size())
     trace_error_here("[moveaxis] expected a place for each axis, got {} axes and {} places",
                      from.size(), to.size());
@@ -204,7 +205,7 @@ Array moveaxis(const Operand& x, const Dims& sources, const Dims& destinations) 
 Array squeeze(const Operand& x, const Axes& axes) {
   const CallSiteScope site(x.at);
   const Array a = to_array(x);
-  const Dims given = check_axes("squeeze", axes, a.type(), false);
+  const Dims given = normalize_axes("squeeze", axes, a.type(), false);
   Dims dims;
   for (int i = 0; i < a.rank(); ++i) {
     const bool named = std::find(given.begin(), given.end(), i) != given.end();
@@ -222,7 +223,7 @@ Array expand_dims(const Operand& x, const Axes& axes) {
   const int rank = a.rank() + static_cast<int>(axes.list().size());
   std::vector<bool> added(static_cast<size_t>(rank), false);
   for (int64_t axis : axes.list()) {
-    const auto i = static_cast<size_t>(check_axis("expand_dims", axis, rank, a.type()));
+    const auto i = static_cast<size_t>(normalize_axis("expand_dims", axis, rank, a.type()));
     if (added[i]) trace_error_here("[expand_dims] axis {} is given twice", axis);
     added[i] = true;
   }
@@ -249,7 +250,7 @@ Array ravel(const Operand& x) {
 Array flip(const Operand& x, const Axes& axes) {
   const CallSiteScope site(x.at);
   const Array a = to_array(x);
-  Dims list = check_axes("flip", axes, a.type(), true);
+  Dims list = normalize_axes("flip", axes, a.type(), true);
   std::sort(list.begin(), list.end());
   return list.empty() ? a : record1(OpKind::kReverse, AxesParams{list}, {a});
 }
@@ -286,8 +287,8 @@ Array tri(int64_t n, std::optional<int64_t> m, int64_t k, DType dtype, SourceLoc
 Array diagonal(const Operand& x, int64_t k, int axis1, int axis2) {
   const CallSiteScope site(x.at);
   const Array a = to_array(x);
-  const int64_t r = check_axis("diagonal", axis1, a.rank(), a.type());
-  const int64_t c = check_axis("diagonal", axis2, a.rank(), a.type());
+  const int64_t r = normalize_axis("diagonal", axis1, a.rank(), a.type());
+  const int64_t c = normalize_axis("diagonal", axis2, a.rank(), a.type());
   if (r == c)
     trace_error_here("[diagonal] axis {} is given twice for {}", axis1, to_string(a.type()));
   Dims order;
