@@ -267,7 +267,7 @@ void MeshRunner::connect() {
 }
 
 // A program that differs would be found at some collective, or at none: two plans may hold the same ones.
-void MeshRunner::check_alike() {
+void MeshRunner::check_same_programs() {
   if (is_fully_local_ || local_.empty() || is_checked_) return;
   const auto all = processes();
   const std::string place = to_string(current_provenance());
@@ -300,7 +300,7 @@ std::vector<Array> MeshRunner::run(std::span<const Array> arguments,
   try {
     // Programs over meshes run one after another, in one order on every device.
     const std::lock_guard lock(processes()->collectives_mutex());
-    check_alike();
+    check_same_programs();
     connect();
     std::vector<comm::Participant> participants;
     for (const Position& p : local_) participants.push_back({p.device.get(), p.at.communicator});

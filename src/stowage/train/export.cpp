@@ -123,7 +123,7 @@ Result<void> write_adapter(const Opened& from, const std::string& folder) {
 }
 
 // What is written must not be what is read.
-Result<void> check_apart(const Opened& from, const std::string& folder) {
+Result<void> check_distinct_folders(const Opened& from, const std::string& folder) {
   std::error_code error;
   for (const std::string& read :
        {from.model_path, std::filesystem::path(from.what.checkpoint).parent_path().string()})
@@ -156,7 +156,7 @@ Result<Exported> export_adapter(const std::string& checkpoint, const std::string
   if (!from->adapter)
     return fail("{}: has no adapter: all weights were trained; `./stowage export --model FOLDER` writes them",
                 from->what.checkpoint);
-  if (Result<void> apart = check_apart(*from, folder); !apart) return apart.failure();
+  if (Result<void> apart = check_distinct_folders(*from, folder); !apart) return apart.failure();
   if (Result<void> written = write_adapter(*from, folder); !written) return written.failure();
   return from->what;
 }
@@ -165,7 +165,7 @@ Result<Exported> export_model(const std::string& checkpoint, const std::string& 
                               std::optional<DType> dtype, WhichCheckpoint which) {
   Result<Opened> from = open(checkpoint, which);
   if (!from) return from.failure();
-  if (Result<void> apart = check_apart(*from, folder); !apart) return apart.failure();
+  if (Result<void> apart = check_distinct_folders(*from, folder); !apart) return apart.failure();
   std::error_code error;
   if (!std::filesystem::exists(from->model_path, error))
     return fail("{}: its model.path, {}, is not there any more; {} come from it",

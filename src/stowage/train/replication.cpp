@@ -95,7 +95,7 @@ Replication find_replication(const Job& job, const JobPlan& plan, const Budgets&
   parallel_in_order(leaves.size(), static_cast<int>(std::thread::hardware_concurrency()), begin,
                     [&](size_t i, const BytesByKind& peak_bytes) {
                       WholeValue& value = leaves[i].value;
-                      value.peak_if_cut = peak_bytes[static_cast<size_t>(value.type.kind)];
+                      value.peak_if_sharded = peak_bytes[static_cast<size_t>(value.type.kind)];
                       found.values.push_back(value);
                       return true;
                     });
@@ -116,8 +116,8 @@ std::vector<std::string> replication_lines(const Replication& r) {
     std::string line =
         fmt::format("{} {} is whole {}on each of {} devices: {}", value.name, to_string(value.type),
                     value.is_whole ? "" : "along data ", r.devices, format_bytes(value.bytes));
-    if (value.peak_if_cut)
-      line += "; cut over data " + from_to(value.type.kind, *value.peak_if_cut);
+    if (value.peak_if_sharded)
+      line += "; cut over data " + from_to(value.type.kind, *value.peak_if_sharded);
     lines.push_back(std::move(line));
   }
   if (r.peak_if_all_cut)
@@ -138,7 +138,7 @@ Json to_json(const Replication& r) {
          {"devices", r.devices},
          {"whole", v.is_whole},
          {"peak_bytes", r.peak_bytes[static_cast<size_t>(v.type.kind)]},
-         {"peak_if_cut_bytes", v.peak_if_cut ? Json(*v.peak_if_cut) : Json()}}));
+         {"peak_if_cut_bytes", v.peak_if_sharded ? Json(*v.peak_if_sharded) : Json()}}));
   return values;
 }
 

@@ -125,7 +125,7 @@ class BatchSearch {
   }
 
   // `need`: none where that number cannot be planned.
-  void note(int64_t n, const std::optional<LeastNeed>& need) {
+  void note(int64_t n, const std::optional<LeanestPlan>& need) {
     if (need) needs_[n] = need->device_bytes;
     if (need && need->fits)
       fitting_ = std::max(fitting_, n);
@@ -153,7 +153,7 @@ std::optional<int64_t> largest_batch(const SweepPlanner& planner, const SweepPoi
     SweepPoint changed = point;
     changed.batch = n * parts;
     changed.search_batch = point.batch;
-    const Result<LeastNeed> need = planner.least_need(changed);
+    const Result<LeanestPlan> need = planner.plan_leanest(changed);
     search.note(n, need ? std::optional(*need) : std::nullopt);
   }
   return search.fitting() * parts;

@@ -119,8 +119,8 @@ Result<SweepPlan> JobPlanner::plan(const SweepPoint& point) const {
   });
 }
 
-Result<LeastNeed> JobPlanner::least_need(const SweepPoint& point) const {
-  return with_job(point, [&](const Job& job) -> Result<LeastNeed> {
+Result<LeanestPlan> JobPlanner::plan_leanest(const SweepPoint& point) const {
+  return with_job(point, [&](const Job& job) -> Result<LeanestPlan> {
     const TrainConfig& config = job.config();
     const Budgets budgets = budgets_of(config, config.memory.device);
     std::vector<Placement> placements = lean_placements(job);
@@ -131,12 +131,12 @@ Result<LeastNeed> JobPlanner::least_need(const SweepPoint& point) const {
       if (const auto known = leanest_.find(key); known != leanest_.end())
         placements = {known->second};
     }
-    std::optional<LeastNeed> least;
+    std::optional<LeanestPlan> least;
     const Placement* leanest = nullptr;
     for (const Placement& placement : placements) {
       const JobPlan plan = job.plan_until_over(placement, budgets);
-      const LeastNeed need{device_bytes(config, plan.peak_bytes),
-                           !first_over(config, plan.peak_bytes, budgets)};
+      const LeanestPlan need{device_bytes(config, plan.peak_bytes),
+                             !first_over(config, plan.peak_bytes, budgets)};
       if (least && std::pair(!least->fits, least->device_bytes) <=
                        std::pair(!need.fits, need.device_bytes))
         continue;
