@@ -107,7 +107,7 @@ class Search {
     }
     if (placed < order.size()) return placed;
     last_ = reorders ? Solution{reorder_->offsets(), reorder_->height()}
-                    : Solution{placer_.offsets(), placer_.height()};
+                     : Solution{placer_.offsets(), placer_.height()};
     if (last_.height < best_height()) {
       best_ = last_;
       best_order_ = order;
