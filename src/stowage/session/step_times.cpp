@@ -9,7 +9,7 @@
 namespace stow {
 namespace {
 
-// An accelerator of today, for where nobody said which.
+// The device that is assumed if none is described: a current accelerator.
 const DeviceDescription& usual_device() {
   static const DeviceDescription device = [] {
     for (const BuiltInDevice& d : built_in_devices())
