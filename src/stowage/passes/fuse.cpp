@@ -70,7 +70,7 @@ int iota_dim(const Graph& graph, const Units& units, const Unit& unit, ValueId v
     return static_cast<int>(unit.axes.empty() ? of_axis : at - unit.axes.begin());
   };
   if (use.canon == use.root) return dim_of(axis);
-  // Elements of the root are their own positions where no other axis has an extent.
+  // Elements of the root are their own positions if no other axis is longer than 1.
   if (shape.elems() != shape.dims()[axis] || window.offset_bytes != 0) return -1;
   int found = -1;
   for (size_t i = 0; i < window.dims.size(); ++i) {
@@ -230,7 +230,8 @@ bool Fuser::is_step_of(int u, NodeId m, ValueId v) {
 }
 
 void Fuser::fill(ValueId v, int reader) {
-  // A splat through views is filled where the view begins: all its elements are alike.
+  // A splat that is read through views is filled where the first view begins: all its elements are
+  // equal.
   const ValueId root = use(v).splat ? use(v).canon : use(v).root;
   if (graph_.is_input(root) || (!use(root).splat && !use(root).lazy_iota)) return;
   if (use(root).unit < 0) {
@@ -242,7 +243,7 @@ void Fuser::fill(ValueId v, int reader) {
     use(root).root = root;
     result_.units.push_back(std::move(unit));
   }
-  // What is filled has the strides of its own elements, not those of a broadcast.
+  // A filled value has the strides of its own elements, not those of a broadcast.
   if (use(v).splat) result_.windows[v.index()] = contiguous_view(BufferId(), graph_.type(v));
   if (reader >= 0) add_operand_unit(result_.units[static_cast<size_t>(reader)], use(root).unit);
 }

@@ -8,16 +8,16 @@
 namespace stow::fusion {
 namespace {
 
-// Members of one program that reads any number of arrays, which are then there at once.
+// Most nodes of a program that reads any number of arrays, which are all live at once.
 constexpr size_t kMaxMembers = 96;
-// The same of one that reads few: room for an update with moments in 8 bits, about a hundred.
+// Most nodes of a program that reads few arrays: an update with 8-bit moments has about a hundred.
 constexpr size_t kMaxMembersOfFew = 128, kFewArrays = 16;
-// Elements of a row that stay in a near cache between two passes over it.
+// Elements of a row that stay in a near cache between two passes over the row.
 constexpr int64_t kMaxWholeRow = int64_t{1} << 14;
-// Ops with kernels of their own that may lie between forward and backward work that is fused: what
-// a loss has between the two.
+// Ops with kernels of their own that may lie between fused forward and backward work: as many as a
+// loss has.
 constexpr int kNearHeavyNodes = 3;
-// The same between recomputed values and backward work beside them: one product of a layer.
+// The same limit between recomputed values and backward work: one product of a layer.
 constexpr int kNearRecomputed = 1;
 
 }  // namespace
@@ -68,7 +68,7 @@ bool Fuser::may_merge(int a, int into) {
   for (const auto& [from, other] : {std::pair{a, into}, std::pair{into, a}})
     for (NodeId m : unit(from).nodes)
       if (would_wait_beside(other, m)) return false;
-  // A value would have to be stored that only reductions of other spaces, still to come, read.
+  // False if a value would have to be stored that only later reductions of other spaces read.
   for (const auto& [from, other] : {std::pair{a, into}, std::pair{into, a}})
     for (NodeId m : unit(from).nodes)
       if (unit(from).n_row_dims < 0 && op_class(graph_.node(m).op) == OpClass::kElementwise &&
@@ -86,7 +86,7 @@ bool Fuser::may_merge(int a, int into) {
       (!fits_x && x.n_row_dims != joined.n_row_dims) ||
       ((!fits || !fits_x) && !are_ready_together(a, into)))
     return false;
-  // Members must read each other as they are.
+  // Units must be able to read each other's values from registers.
   for (const auto& [from, other] : {std::pair{a, into}, std::pair{into, a}})
     for (NodeId m : unit(from).nodes) {
       const Node& node = graph_.node(m);
@@ -94,7 +94,7 @@ bool Fuser::may_merge(int a, int into) {
       for (ValueId v : node.operands)
         if (use(use(v).root).unit == other && !readable(v, joined, other, full)) return false;
     }
-  // No path between them through a third unit.
+  // There must be no path between them through a third unit.
   for (const auto& [from, to] : {std::pair{a, into}, std::pair{into, a}}) {
     std::vector<int> stack;
     for (int o : unit(from).operand_units)
@@ -201,7 +201,7 @@ bool Fuser::readable(ValueId v, const Unit& g, int u, bool full) {
     const bool root_full = root_shape.dims() == full_dims(g);
     return full ? root_full : is_row_value(g, root_shape);
   }
-  // Through view ops: only from a row value, along the row dimensions.
+  // Through view ops, only a row value is readable, along the row dimensions.
   return is_row_value(g, root_shape) && is_row_window(canon, g);
 }
 
@@ -293,8 +293,8 @@ void Fuser::count_heavy() {
   for (size_t n = 0; n < graph_.n_nodes(); ++n) {
     const Node& node = graph_.nodes()[n];
     const OpClass cls = op_class(node.op);
-    // A collective goes with the product whose operand or result it moves: over a mesh work is as near
-    // as on one device.
+    // A collective goes with the product whose operand or result it moves, so work over a mesh is
+    // as near as on one device.
     const bool heavy =
         (cls == OpClass::kOther || cls == OpClass::kStructure) && !is_collective(node.op);
     heavy_before_.push_back((heavy_before_.empty() ? 0 : heavy_before_.back()) + heavy);
@@ -322,7 +322,7 @@ bool Fuser::is_far(NodeId a, NodeId b) const {
 
 bool Fuser::is_far_from_clones(int u, NodeId id, int other) {
   const Node& node = graph_.node(id);
-  // A value a row takes next to nothing while it waits.
+  // A value per row takes almost no memory while it waits.
   if (!node.backward || graph_.type(node.first_result).shape.dims() != unit(u).dims) return false;
   const auto is_own = [&](int unit) { return unit == u || unit == other; };
   size_t waits_for = 0;
@@ -343,7 +343,7 @@ bool Fuser::is_far_from_clones(int u, NodeId id, int other) {
     if (!is_own(use(use(v).root).unit)) return true;
     for (NodeId reader : readers_of_root_[use(v).root.index()]) {
       const Node& other_reader = graph_.node(reader);
-      // A reader that waits for a later kernel holds the operand until then.
+      // A reader that waits for a later kernel keeps the operand live until then.
       const bool may_join = op_class(other_reader.op) == OpClass::kElementwise &&
                             waits_for_[reader.index()] <= last_heavy_[id.index()];
       if (reader < id ? !is_own(use(other_reader.first_result).unit) : !may_join) return true;

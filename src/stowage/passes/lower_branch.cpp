@@ -15,7 +15,7 @@ bool is_while_carry(const Node& node, size_t operand) {
   return node.op == OpKind::kWhile && operand >= first_while_carry(node);
 }
 
-// The operand that input i of nested graph g takes.
+// Returns the operand that input i of nested graph g takes.
 size_t operand_of_input(const Node& node, size_t g, size_t i) {
   if (node.op == OpKind::kCond) return 1 + i;
   const auto& p = node.as<WhileParams>();
@@ -199,7 +199,7 @@ void Level::emit_while_body(const std::vector<View>& slots, std::vector<Instruct
   }
   plan();
   emit(out);
-  // Carries that become other carries are read before any is written.
+  // Carries that become other carries are read before any carry is written.
   std::vector<std::optional<View>> saved(slots.size());
   for (size_t k = 0; k < slots.size(); ++k) {
     const ValueId made = graph_.outputs()[k];

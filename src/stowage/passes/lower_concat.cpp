@@ -151,7 +151,7 @@ void Level::emit_concat(int u) {
     emit_copy(from, to, begin(whole), node.provenance);
   }
   storage_[node.first_result.index()] = whole.view;
-  // Where another reader wanted it, as a scan wants what it begins with, that one may keep it.
+  // If a part is read later, the concatenation must not be written over.
   if (!parts_die) reusable_[node.first_result.index()] = false;
 }
 

@@ -43,7 +43,7 @@ View Level::place_result(int u, ValueId v, bool& begins, std::vector<ValueId>& t
   if (const std::optional<Destination>& d = destinations_[v.index()]) {
     view = d->view;
     begins = begin(*d) && !shares_slot_with_input(view);
-    // In place over an operand: its life goes on.
+    // A result in place over an operand continues the operand's lifetime.
     if (is_read_by(unit(u), view)) begins = false;
   } else if (const std::optional<ValueId> root = dying_operand(u, v, taken)) {
     view = *storage_[root->index()];
@@ -101,7 +101,7 @@ std::optional<ValueId> Level::dying_operand(int u, ValueId v,
         continue;
       const View& view = *storage_[root.index()];
       if (use(v).needs_contiguous && !is_contiguous(view)) continue;
-      // What the program returns lies in a buffer of its own.
+      // Results of the program lie in buffers of their own.
       if (last_use(v) == kForever && !(view.terms.empty() && is_contiguous(view))) continue;
       return root;
     }
@@ -146,7 +146,8 @@ void Level::emit_rows(int u) {
       made.outputs = std::move(outputs);
       return push(std::move(made));
     }
-    // The host is to lie over what the unit reads: the product goes elsewhere, and comes first.
+    // The epilogue's output overwrites an operand of the unit, so the product is a kernel of its
+    // own, with a result elsewhere.
     inputs[0] = new_buffer(product.first_result, product);
     made.outputs = {inputs[0]};
     made.outputs[0].begins_lifetime = true;
@@ -194,7 +195,7 @@ bool Level::is_read_by(const Unit& un, const View& view) const {
 }
 
 ProvenancePtr Level::unit_provenance(const Unit& un) const {
-  // The last node whose place in the source is known, else the last.
+  // The last node with a known place in the source, else the last node.
   for (size_t i = un.nodes.size(); i-- > 0;)
     if (!source_path(graph_.node(un.nodes[i]).provenance).empty())
       return graph_.node(un.nodes[i]).provenance;
@@ -251,7 +252,8 @@ void Level::lay_out(const Node& node, size_t i, View& view) {
 
 void Level::emit_view_copy(int u) {
   const Node& node = graph_.node(unit(u).nodes[0]);
-  // A reshape whose operand has no fitting strides: the operand is laid out first.
+  // If the operand's strides do not fit the reshape, the operand is copied to contiguous memory
+  // first.
   bool begins = true;
   std::vector<ValueId> none;
   const View to = place_result(u, node.first_result, begins, none);
@@ -266,7 +268,7 @@ void Level::emit_view_copy(int u) {
 bool Level::lies_on_blocks(const View& view) const {
   const Buffer& b = context_.schedule.buffers[view.buffer.index()];
   const auto fits = [](int64_t bytes) { return bytes % kDiskBlockBytes == 0; };
-  // An argument in memory lies where its maker put it.
+  // An argument in memory has the alignment that its maker gave it.
   if (b.role != BufferRole::kTemporary && b.kind != MemoryKind::kDisk) return false;
   return is_contiguous(view) && fits(view.offset_bytes) &&
          disk_alignment(b.slots > 1 ? b.slot_bytes : b.bytes) == kDiskBlockBytes &&
@@ -275,7 +277,7 @@ bool Level::lies_on_blocks(const View& view) const {
 }
 
 void Level::push(Kernel kernel) {
-  // Windows without elements have no strides to speak of.
+  // Windows without elements have no meaningful strides.
   if (!has_effect(kernel.op) &&
       std::all_of(kernel.outputs.begin(), kernel.outputs.end(),
                   [](const View& v) { return v.elems() == 0; }))
@@ -288,8 +290,8 @@ void Level::push(Kernel kernel) {
     kind = MemoryKind::kPinnedHost;
     const View& moved = kernel.outputs[0];
     const int64_t bytes = moved.elems() * dtype_bytes(moved.dtype);
-    // From disk to disk there is no memory but the bounce; else it may serve the ends of spans
-    // alone.
+    // A move between disks has no memory but the bounce buffer; other moves may need it for the
+    // ends of spans only.
     constexpr int64_t kBetweenDisks = 31 * kDiskBlockBytes;
     const bool between_disks = kind_of(kernel.inputs[0]) == kind_of(kernel.outputs[0]);
     const bool direct = lies_on_blocks(kernel.inputs[0]) && lies_on_blocks(kernel.outputs[0]);

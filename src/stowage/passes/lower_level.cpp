@@ -13,7 +13,7 @@ namespace stow {
 
 class UnitCache {
  public:
-  // The units for these windows of the inputs, which `make` returns where they are not known.
+  // Returns the units for these windows of the inputs; calls `make` if they are not cached.
   template <typename Make>
   const Units& of(const Graph& graph, const std::vector<View>& input_views, const Make& make) {
     std::deque<std::pair<std::vector<View>, Units>>& all = by_graph_[&graph];
@@ -82,7 +82,7 @@ int Level::first_write(ValueId root) const {
 void Level::set_destination(ValueId root, View view, int begin_group,
                             std::optional<ValueId> before) {
   destinations_[root.index()] = Destination{std::move(view), begin_group, before};
-  // Consumers are planned before producers: what is asked for there last is written first.
+  // Consumers are planned before producers, so the last request for a place is written first.
   if (context_.options.reuse && before && before->valid()) next_occupant_[before->index()] = root;
 }
 
@@ -199,7 +199,7 @@ bool Level::can_share(int u, ValueId v, ValueId root) const {
   if (un.kind == UnitKind::kCond) return cond_can_share(u, v, root);
   if (un.kind == UnitKind::kWhile) return while_can_share(def, v, root);
   if (un.kind != UnitKind::kRows || !un.axes.empty() || tv.shape.dims() != un.dims) return false;
-  // What a product reads lasts until the last of its pieces; over the others its own lie.
+  // The product's operands live until its last piece, while earlier pieces are already written.
   if (un.epilogue_output == v) return false;
   bool read = false;
   for (NodeId m : un.nodes)
@@ -212,7 +212,8 @@ bool Level::can_share(int u, ValueId v, ValueId root) const {
 }
 
 bool Level::sort_can_share(const Node& sort, ValueId v, ValueId root) const {
-  // The kernel holds a lane in the place of its keys, of 4 or 8 bytes, while it writes it back.
+  // The kernel holds a lane in the place of its keys, of 4 or 8 bytes, until it writes the lane
+  // back.
   const auto k = static_cast<size_t>(graph_.value(v).index);
   const int64_t key_bytes = dtype_bytes(graph_.type(sort.operands[0]).dtype) == 8 ? 8 : 4;
   if (k == 0 || dtype_bytes(graph_.type(v).dtype) > key_bytes || use(sort.operands[k]).canon != root)

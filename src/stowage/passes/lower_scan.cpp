@@ -8,13 +8,13 @@
 namespace stow::lowering {
 namespace {
 
-// Whether a carry never changes: it stays where the initial value lies.
+// True if a carry never changes: it then stays where the initial value lies.
 bool is_invariant(const ScanParams& p, const Graph& body, int64_t k) {
   return skip_passthrough(body, body.outputs()[static_cast<size_t>(k)]) ==
          body.inputs()[static_cast<size_t>(p.n_consts + k)];
 }
 
-// Slice i of a stack along an axis.
+// Returns the window of slice i of a stack along an axis.
 View slot_view(View view, size_t axis, LoopId loop, const ScanParams& p) {
   LoopTerm term;
   term.loop = loop;
@@ -36,9 +36,9 @@ View body_input_view(const ScanParams& p, const Graph& body, size_t i, View view
   return slot_view(std::move(view), axis, loop, p);
 }
 
-// The last iteration finds its carry in slot 0, the lowest: what a loop stacks is most then, and
-// fits better around a ring that has its free slot on the inner side. In a ring with a home the last
-// iteration leaves its carry there, in slot 0.
+// The last iteration finds its carry in slot 0, the lowest. The loop has then stacked most, and its
+// stacks fit better around a ring whose free slot is on the inner side. In a ring with a home, the
+// last iteration leaves its carry in slot 0.
 int64_t first_slot(const ScanPlan::Ring& ring, const ScanParams& p) {
   const int64_t last = ring.home ? p.length : std::max<int64_t>(p.length, 1) - 1;
   return (ring.depth - last % ring.depth) % ring.depth;
@@ -61,7 +61,8 @@ View ring_view(const ScanPlan::Ring& ring, const ScanParams& p, int64_t version)
   return view;
 }
 
-// The same inside the loop: what iteration i finds (ahead = 0) or leaves (ahead = 1).
+// Returns the same view inside the loop: of the value that iteration i finds (ahead = 0) or leaves
+// (ahead = 1).
 View ring_view_in_loop(const ScanPlan::Ring& ring, const ScanParams& p, LoopId loop,
                        int64_t ahead) {
   View view = ring.base;
@@ -101,8 +102,8 @@ ScanPlan& Level::open_scan(int u) const {
   plan->reusable.assign(views.size(), false);
   for (size_t i = static_cast<size_t>(p.n_consts + p.n_carries); i < views.size(); ++i)
     plan->reusable[i] = slices_die(u, node, i);
-  // Whether a carry's memory may be written over depends on the order; that takes it to be free
-  // once the carry has been read.
+  // The order decides if a carry's memory may be overwritten. The search for an order takes it to
+  // be free once the carry has been read.
   std::vector<bool> dying = plan->reusable;
   for (int k = 0; k < p.n_carries; ++k) dying[static_cast<size_t>(p.n_consts + k)] = true;
   plan->body = std::make_unique<Level>(context_, body, std::move(views), std::move(dying));
@@ -191,7 +192,7 @@ void Level::plan_over_operands(int u, const Node& node, ScanPlan& plan) {
       const bool possible = settled ? graph_.is_input(root) || has_destination(root)
                                     : may_choose_destination(u, root);
       if (taken[i] || !possible || !scan_can_share(u, result, root)) continue;
-      // The body must not put anything else there.
+      // The body must not put another value there.
       plan.reusable[i] = false;
       taken[i] = true;
       if (settled) continue;
@@ -220,7 +221,7 @@ bool Level::slices_die(int u, const Node& node, size_t i) const {
   for (size_t j = 0; j < node.operands.size(); ++j)
     if (j != i && use(node.operands[j]).root == root) return false;
   if (use(node.operands[i]).canon != root) return false;
-  // Other values may lie in the same memory: parts, or what it is a part of.
+  // Other values may lie in the same memory: its parts, or a value that it is part of.
   if (reads_part(node, root) || is_part_of_living(root, position(u))) return false;
   overwritten_.push_back(root);
   return true;
@@ -253,7 +254,8 @@ ScanPlan::Ring Level::plan_ring(const Node& node, int k, ScanPlan& plan) {
     const bool direct = level.use(out).canon == root && !level.graph().is_input(root);
     const bool returned = last == kForever;  // also a stacked result: copied at the end
     if (!direct) {
-      // Copied at the end of the body, after every read, unless another carry is read there too.
+      // The carry is copied at the end of the body, after every read, unless another carry is read
+      // there too.
       ring.depth = returned || level.graph().is_input(root) ? 2 : 1;
     } else {
       const bool shares = defined == last && level.can_share(level.use(root).unit, root, in);
@@ -415,13 +417,13 @@ void Level::plan_init(int u, const Node& node, int k, ScanPlan& plan) {
     if (!is_free_for(home, root)) return;
     before = home.before;
   }
-  // A ring is overwritten: nothing else may read the initial value at or after the loop.
+  // A ring is overwritten, so nothing else may read the initial value at or after the loop.
   int readers_here = 0;
   for (ValueId v : node.operands) readers_here += made_root(v) == root;
   const bool private_value =
       last_use_with_parts(root) == position(u) && readers_here == 1 && !reads_part(node, root);
   if (readers_here != 1 || (ring.stack < 0 && !private_value)) return;
-  // A saved initial value may be read later, unless whoever reads the stack writes over it.
+  // A saved initial value may be read later, unless a reader of the stack overwrites it.
   if (!private_value && std::find(overwritten_.begin(), overwritten_.end(),
                                   node.result(p.n_carries + ring.stack)) != overwritten_.end())
     return;
@@ -464,7 +466,7 @@ void Level::plan_body_outputs(const ScanParams& p, ScanPlan& plan) {
   for (int k = 0; k < p.n_carries; ++k) {
     const ScanPlan::Ring& ring = plan.rings[static_cast<size_t>(k)];
     const ValueId out = body.outputs()[static_cast<size_t>(k)];
-    // A ring counts on a reshape being copied at the end.
+    // A ring relies on a reshape being copied at the end.
     if (!ring.invariant && level.use(out).canon == level.made_root(out))
       level.request_output(out, ring_view_in_loop(ring, p, plan.loop, 1),
                            ring.depth > 1 ? ValueId()
