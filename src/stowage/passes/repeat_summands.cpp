@@ -12,13 +12,15 @@
 namespace stow {
 namespace {
 
-// Arrays that repeated work reads are read again, and live until then: together they are at most this
-// share of what is then not stored.
+// Repeated work reads its operands again, and they live until then. Together they are at most 1 /
+// kReadShare of the bytes that are no longer stored.
 constexpr int64_t kReadShare = 2;
-// Work an element, in additions, that is worth repeating, and its nodes: a program has few.
+// Most work per element, in additions, that is worth repeating, and its most nodes: a program has
+// few.
 constexpr int64_t kMostWork = 150;
 constexpr size_t kMostNodes = 64;
-// An array that near caches hold is stored where it would cost a function, such as an exponential, again.
+// An array of at most kNearBytes, which near caches hold, is stored if repeating it costs a
+// function such as an exponential.
 constexpr int64_t kNearBytes = 64 << 10;
 constexpr int64_t kFunctionWork = 24;
 
@@ -50,7 +52,7 @@ class Repeater {
         depths_(find_depths(from)),
         map_(from) {}
 
-  // Nothing where the graph stays as it is.
+  // Returns none if the graph stays as it is.
   std::optional<Graph> run() {
     find_times();
     repeat_in_nested();
@@ -66,8 +68,8 @@ class Repeater {
   }
 
  private:
-  // One making of a value: for reductions of one space and depth; the first also for all others that
-  // read it.
+  // The times at which a value is made, each for reductions of one space and depth. The first one
+  // also serves all other readers.
   using Times = std::vector<SumReader>;
 
   static bool unite_sums(SumReader& into, const SumReader& other) {
@@ -75,7 +77,8 @@ class Repeater {
   }
   static Times times_of(const ValueReaders& readers) {
     Times times;
-    // The deepest in its axes' own order serves other readers too: they come after it.
+    // The deepest reduction in its axes' own order serves other readers too, since they come after
+    // it.
     const SumReader* last = nullptr;
     for (const SumReader& sum : readers.sums)
       if (readers.in_memory_downstream && sum.space.axes.empty() &&
@@ -85,7 +88,7 @@ class Repeater {
       times.push_back(*last);
     else if (readers.in_memory_downstream)
       times.push_back({{}, -1});
-    // From the first in the graph on.
+    // From the first reduction in the graph on.
     for (size_t i = readers.sums.size(); i-- > 0;)
       if (std::none_of(times.begin(), times.end(),
                        [&](SumReader& other) { return unite_sums(other, readers.sums[i]); }))
@@ -105,8 +108,7 @@ class Repeater {
     }
   }
 
-  // True if what is repeated with v, all that it is made of that is repeated too, is little work on
-  // little.
+  // True if v and the operands that are repeated with it are little work on few bytes.
   bool is_worth_repeating(ValueId v) const {
     std::vector<ValueId> made = {v}, read;
     int64_t bytes = 0, work = 0;
@@ -153,7 +155,7 @@ class Repeater {
     }
   }
 
-  // Value v as made for a reduction: where that is another making than the first, on the first demand.
+  // Returns value v as made for a reduction. Any making but the first is added on first demand.
   ValueId image(ValueId v, const SumReader& sum) {
     const Times& times = times_[v.index()];
     std::vector<ValueId>& made = made_[v.index()];
@@ -186,7 +188,7 @@ class Repeater {
     if (cls == OpClass::kReduce)
       sum = {space_of(from_, node), depths_[node.operands[0].index()]};
     if (cls == OpClass::kElementwise) {
-      // A value that is made once reads the operands made for the same reductions.
+      // A value that is made only once reads operands made for the same reductions.
       const ValueId v = node.first_result;
       const ValueReaders& readers = value_readers_[v.index()];
       const Times times = times_of(readers);

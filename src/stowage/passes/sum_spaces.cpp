@@ -5,7 +5,7 @@
 namespace stow {
 namespace {
 
-// Elements of a row that one program reads again (fuse.cpp).
+// Most elements of a row that one program reads again (fuse.cpp).
 constexpr int64_t kMostInOneRow = int64_t{1} << 14;
 
 void add(std::vector<SumReader>& sums, const SumReader& sum) {

@@ -94,7 +94,7 @@ bool Overlapper::is_computed_here(const Items& items, size_t i) const {
     if (makers.size() == kMostRun) return true;
     if (!starts) makers.push_back(&items[p]);
   }
-  // An operand may also be made by the iteration before.
+  // The iteration before may also make an operand.
   for (size_t j = i + 1; loop_ && j < items.size() && j - i < kMostLookBack; ++j)
     for (const Access& own : items[j].accesses)
       for (const Item* maker : makers)

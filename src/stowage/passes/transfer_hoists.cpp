@@ -7,7 +7,7 @@ namespace stow {
 
 namespace {
 
-// Iterations of a loop that moves of what comes after it, or before, may enter.
+// Most iterations of a loop that moves from after it, or from before it, may enter.
 constexpr int64_t kMostEntered = 12;
 
 }  // namespace
@@ -19,7 +19,7 @@ void Overlapper::postpone(Items& items) {
     while (begin > 0 && items[begin - 1].instruction.kernel()) --begin;
     std::vector<bool> waits(l + 1);
     size_t n = 0;
-    // Earlier accesses by buffer: a look at each pair of items would take minutes of a long list.
+    // Earlier accesses by buffer: comparing each pair of items would take minutes for a long list.
     std::map<size_t, std::vector<std::pair<size_t, const Access*>>> touched;
     for (size_t i = begin; i <= l; ++i) {
       for (const Access& own : items[i].accesses) {
@@ -121,7 +121,7 @@ std::optional<Overlapper::Entry> Overlapper::entry(Item& item, Item& around, boo
   for (int64_t n = 0; n < std::min(loop->trip_count, kMostEntered); ++n) {
     const int64_t iteration = up ? loop->trip_count - 1 - n : n;
     const Items& body = inside(*loop, iteration);
-    // Beyond: moves that entered before, and what does not run then.
+    // `beyond` counts moves that entered before, and items that do not run in the iteration.
     size_t passed = 0, beyond = 0;
     for (size_t at = 0; at < body.size(); ++at) {
       const Item& other = body[up ? body.size() - 1 - at : at];
@@ -187,7 +187,7 @@ Overlapper::Place Overlapper::place_of(Items& items, size_t i, bool overtaking) 
   }
   if (place.at > 0) place.entry = entry(item, items[place.at - 1], overtaking);
   place.overtakes = place.at < behind || (place.entry && place.entry->overtakes);
-  // From the top of a loop's own list it goes on below.
+  // From the top of a loop's own list, the move continues below.
   place.is_early = (place.at == 0 && loop_) || (place.entry && place.entry->is_early);
   for (size_t k = place.at; k < behind; ++k)
     place.is_early = place.is_early || items[k].instruction.loop();
@@ -229,12 +229,12 @@ void Overlapper::hoist_starts(Items& items) {
     }
     if (!movable || hoist(items, i)) ++i;
   }
-  // Each makes room for the other: a run stands behind the starts of its copies.
+  // Each of the two makes room for the other: a run stands behind the starts of its copies.
   for (int round = 0; loop_ && round < 2; ++round) {
     hoist_runs_again(items);
     restart_copies(items);
   }
-  // A start that stopped there at another start goes on if that one has gone since, and further
+  // A start that stopped at another start moves on if that one has moved since, and further
   // iterations ahead. In a ring of two slots it would delay the move that leaves the same slot.
   for (bool again = true; again;) {
     again = false;

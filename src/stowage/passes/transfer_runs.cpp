@@ -143,7 +143,7 @@ bool Overlapper::sink_run(Items& items, size_t i, size_t& n) {
   if (!loop_) return false;
   Item& main = items[i];
   const int most = most_slots(main);
-  // The order that the items behind get: those passed, then the run.
+  // The final order of the items from i on: first those that are passed, then the run.
   std::vector<size_t> run = {i};
   RingSlots rings;
   main.n_in_flight = 0;

@@ -44,8 +44,8 @@ constexpr double kFirstChoice = 1.01;
 // Share of the moved bytes. If computation waits for less than this share, updates outside of the
 // backward scans are not tried.
 constexpr double kNegligibleShare = 0.01;
-// A plan that keeps values on the device must be faster by this factor, since they take memory.
-// They may take this many parts of the target.
+// A plan that keeps more values on the device must be faster by this factor, since they take
+// memory. Their bytes are chosen in steps of 1 / kKeptParts of the target.
 constexpr double kMuchFaster = 0.95;
 constexpr int64_t kKeptParts = 8;
 
