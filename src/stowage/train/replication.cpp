@@ -15,14 +15,14 @@ namespace {
 
 constexpr int64_t kLeastShare = 100;  // Values of less than a hundredth of the peak are not named.
 
-// Leaves of the state and frozen weights, in the order of the step's arguments.
+// Returns the leaves of the state, then the frozen weights, in the order of the step's arguments.
 std::vector<StateLeaf> leaves_of(const Job& job) {
   std::vector<StateLeaf> leaves = job.state();
   leaves.insert(leaves.end(), job.frozen().begin(), job.frozen().end());
   return leaves;
 }
 
-// A value of the state, and how it would lie if `data` cut it.
+// A value of the state, and its sharding if `data` cut it.
 struct Cuttable {
   WholeValue value;
   AxisSharding cut;
@@ -56,7 +56,7 @@ BytesByKind peak_with(const Job& job, const JobPlan& plan, const Budgets& budget
   return changed.plan(plan.placement, budgets, plan.moves_ahead).peak_bytes;
 }
 
-// Values that only the step has, as the partitioner noted them.
+// Returns replicated values of the step alone, as noted by the partitioner.
 std::vector<WholeValue> whole_intermediates(const JobPlan& plan) {
   constexpr size_t kMost = 4;
   std::vector<WholeValue> found;
@@ -99,7 +99,7 @@ Replication find_replication(const Job& job, const JobPlan& plan, const Budgets&
                       found.values.push_back(value);
                       return true;
                     });
-  // Gradients and updates of whole leaves are whole as well, and are not worth lines of their own.
+  // Gradients and updates of replicated leaves are replicated too, and need no lines of their own.
   if (found.values.empty()) found.values = whole_intermediates(plan);
   return found;
 }

@@ -89,8 +89,8 @@ Result<void> RunState::load_frozen() {
   return {};
 }
 
-// What a checkpoint and the run that goes on from it must agree on. The data file may have moved, but not
-// changed.
+// Returns the facts in which a checkpoint and the run that continues it must agree. The data file
+// may have moved, but not changed.
 ConfigText RunState::text_to_agree() const {
   ConfigText text = config_to_resume(job_.config());
   text.emplace_back("data.digest", data_digest_);
