@@ -461,7 +461,7 @@ class BeamSearch {
     static constexpr int kBits = 14;  // more than twice what a step can add
     static_assert(size_t{1} << kBits > 2 * kWindowWidth * kWindow);
     std::vector<Entry> entries_ = std::vector<Entry>(size_t{1} << kBits);
-    uint32_t round_ = 0;  // what was entered in another is not there
+    uint32_t round_ = 0;  // entries of other rounds are not valid
   };
 
   // Returns the live bytes while a unit runs and after it, given the bytes that it frees.

@@ -61,7 +61,7 @@ class Liveness {
       if (live(node.result(i))) return true;
     return false;
   }
-  /// Of a live node with nested graphs.
+  /// The Liveness of a graph of a live node with nested graphs.
   const Liveness& body(size_t node, size_t graph) const { return *bodies_[node][graph]; }
 
   void mark(ValueId v) {

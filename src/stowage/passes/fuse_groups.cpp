@@ -1,4 +1,4 @@
-// Which unit a node goes to: elementwise work and reductions join the programs of what they read.
+// Assigns nodes to units: elementwise work and reductions join the programs of their operands.
 #include <algorithm>
 #include <utility>
 

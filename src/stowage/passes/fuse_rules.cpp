@@ -1,4 +1,4 @@
-// Which nodes and units may be one row program, and which would make values wait in memory.
+// Rules for nodes and units that may be one row program without making values wait in memory.
 #include <algorithm>
 #include <set>
 #include <utility>

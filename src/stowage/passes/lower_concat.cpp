@@ -140,7 +140,7 @@ void Level::emit_concat(int u) {
   const Node& node = graph_.node(unit(u).nodes[0]);
   const Destination whole = destination_of(node.first_result, node);
   int64_t at = 0;
-  bool parts_die = true;  // what is read by itself later must not be written over as a part
+  bool parts_die = true;  // false: a part is read later, so the whole must not be written over
   for (ValueId part : node.operands) {
     const View to = part_view(whole.view, node, part, at);
     const View from = access(part);

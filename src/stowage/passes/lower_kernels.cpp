@@ -1,4 +1,4 @@
-// From units to kernels.
+// Emits kernels for units.
 #include "stowage/passes/lower_level.h"
 
 #include <algorithm>

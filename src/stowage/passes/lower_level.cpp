@@ -1,4 +1,4 @@
-// Where the values of a graph lie, and what may lie over what.
+// Chooses the memory of a graph's values, and the values that may share memory.
 #include "stowage/passes/lower_level.h"
 
 #include <algorithm>

@@ -99,7 +99,7 @@ bool is_identity(const Node& node) {
   return op == OpKind::kConvert || op == OpKind::kBitcast || op == OpKind::kReshape ||
          op == OpKind::kBroadcast || op == OpKind::kSlice || op == OpKind::kStopGradient ||
          op == OpKind::kDevicePut ||
-         op == OpKind::kDynamicSlice;  // whose starts are clamped
+         op == OpKind::kDynamicSlice;  // clamps its starts
 }
 
 // True if `test` is x < c, x > c, c < x or c > x and `differs` is x != c, which `test` implies.

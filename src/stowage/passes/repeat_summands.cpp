@@ -88,7 +88,7 @@ class Repeater {
       times.push_back(*last);
     else if (readers.in_memory_downstream)
       times.push_back({{}, -1});
-    // From the first reduction in the graph on.
+    // Starts with the first reduction in the graph.
     for (size_t i = readers.sums.size(); i-- > 0;)
       if (std::none_of(times.begin(), times.end(),
                        [&](SumReader& other) { return unite_sums(other, readers.sums[i]); }))
@@ -206,7 +206,7 @@ class Repeater {
   std::vector<std::vector<GraphPtr>> nested_;  // of nodes
   bool nested_changed_ = false;
   Graph to_;
-  ValueMap map_;  // of what is repeated the first
+  ValueMap map_;  // by value, the first making
   std::vector<std::vector<ValueId>> made_;  // the others, where there is demand
   std::vector<RegionId> regions_;
 };

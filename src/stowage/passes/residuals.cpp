@@ -58,7 +58,7 @@ class Rewriter {
     to_.set_outputs(map_.images(from_.outputs()));
     return std::move(to_);
   }
-  /// Which nodes of the result recompute others.
+  /// Returns the nodes of the result that recompute others.
   Recomputation take_recomputation() {
     made_.original.resize(to_.n_values());
     return std::move(made_);

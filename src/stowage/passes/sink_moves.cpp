@@ -85,7 +85,7 @@ class Sinker {
 
   void emit(const Node& node) {
     const auto n = static_cast<size_t>(&node - from_.nodes().data());
-    if (skipped_[n]) {  // what it moves is there already
+    if (skipped_[n]) {  // its operand is there already
       map_.set(node.result(), map_[node.operands[0]]);
       return;
     }

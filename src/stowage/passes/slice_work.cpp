@@ -212,7 +212,7 @@ class Rewriter {
       if (const auto it = fetched_.find({&body.scan, there}); it != fetched_.end())
         return Val(b, it->second);
     }
-    const auto stand_for_node = [&] {  // what its operands need says what it is for itself
+    const auto stand_for_node = [&] {  // on_slice() of an operand changes both
       b.provenance = node.provenance;
       b.backward = node.backward;
     };
@@ -301,7 +301,7 @@ class UpdateFinder {
  private:
   enum class Role : uint8_t {
     kNone,
-    kStack,   // what the scan stacks
+    kStack,   // stacked by the scan
     kFree,    // made of arguments alone, of as many slices, slice by slice
     kMember,  // made of stacks slice by slice
     kSum      // a reduction of stacks or members that keeps the first axis

@@ -271,7 +271,7 @@ void Overlapper::sink_dones(Items& items) {
     Item& item = items[i];
     if (!is_movable(item, false, 0)) continue;
     if (size_t length = 0; item.lane == kReduced && sink_run(items, i, length)) {
-      n += length;  // what was before it now stands so much further
+      n += length;  // the items before it now stand `length` further
       continue;
     }
     RingSlots rings;
@@ -298,7 +298,7 @@ void Overlapper::sink_dones(Items& items) {
     }
     merge(rings);
     items.relocate(i, begin);
-    ++n;  // what was before it now stands here
+    ++n;  // the item before it now stands here
   }
   std::set<int> started_late;  // transfers whose start is in the iteration after
   for (const Item& item : items)

@@ -119,7 +119,7 @@ Planned OrderedGraph::lay_out(const Device::Capacities& capacities, LowerOptions
     if (better.arena_bytes[0] < plan.arena_bytes[0])
       plan = std::move(better);
     else
-      plan.analysis.limits = std::move(better.analysis.limits);  // what the effort could not do
+      plan.analysis.limits = std::move(better.analysis.limits);  // limits of the larger effort
   }
   // Another order may come lower with the same work if its bound allows.
   const size_t first = best_order;

@@ -243,7 +243,7 @@ class Chooser {
         if (tried.beside_moves[m][kind] > limits_[kind]) any_under_way = lowered[m] = true;
     if (!any_under_way) {
       if (!beyond) return false;
-      lowered.assign(lowered.size(), true);  // what moves share, as a bounce buffer
+      lowered.assign(lowered.size(), true);  // they share memory, such as a bounce buffer
     }
     const bool tired =
         n_trials_ >= bounds_.trials / 4 || spent_ >= bounds_.trial_instants / 2;

@@ -410,7 +410,7 @@ class PlanSearch {
   std::optional<Scored> best_;
   int n_found_ = 0;  // times that best_ was replaced
   bool defers_ = false;
-  int64_t least_bytes_ = 0;  // that any candidate since it was set needs of the device
+  int64_t least_bytes_ = 0;  // least device bytes of candidates since it was set
   int64_t lowered_nodes_ = 0, overlapped_instants_ = 0;
 };
 

@@ -67,9 +67,9 @@ bool is_nearly_within(const TrainConfig& config, const BytesByKind& peak_bytes,
   return true;
 }
 
-// Of placements that differ only in memories beside the device, the search plans the first one. If
-// another memory is too small for that one too, other placements show what the device alone would
-// need. Plans those that need least of the device first, until one has room for the rest.
+// The search plans only the first of several placements that differ in memories beside the device.
+// If another memory is too small for that one too, other placements show what the device alone
+// would need. Plans those that need least of the device first, until one has room for the rest.
 void plan_those_with_room(const Job& job, const Budgets& budgets,
                           const OverBudgetPlacements& over_budget, std::vector<Placement> ladder,
                           Choice& choice) {

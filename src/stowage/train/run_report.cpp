@@ -16,7 +16,7 @@ namespace stow {
 namespace {
 
 constexpr size_t kShownWaits = 5;
-constexpr int64_t kTimedSteps = 20;  // whose kernels' times are kept where a trace is asked for
+constexpr int64_t kTimedSteps = 20;  // steps of a trace, whose kernel times are kept
 
 std::string format_duration(double seconds) {
   const int64_t s = static_cast<int64_t>(seconds + 0.5);

@@ -106,7 +106,7 @@ CheckpointRequirements RunState::needs() const {
     needs.tensors.push_back({leaf.name, leaf.type.dtype, leaf.type.shape.dims()});
   needs.config = text_to_agree();
   needs.defaults = config_to_resume(TrainConfig());
-  if (config.optimizer.total_steps == config.train.steps)  // who wants more steps meets this
+  if (config.optimizer.total_steps == config.train.steps)  // common if more steps are wanted
     needs.remedies = {{"optimizer.total_steps",
                        ", its train.steps; --set optimizer.total_steps={} keeps the schedule"}};
   return needs;
