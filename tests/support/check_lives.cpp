@@ -255,7 +255,7 @@ std::string check_lives_of_all(const Graph& graph, const std::vector<bool>& dona
     for (const bool apart : {false, true}) {
       LowerOptions options{.donated = donated,
                            .order = static_cast<OrderStrategy>(order),
-                           .iterations_apart = apart,
+                           .places_per_iteration = apart,
                            .target = kernel_target(*target)};
       const Schedule schedule = lower(g, options);
       const size_t n_moves = count_moves(schedule);

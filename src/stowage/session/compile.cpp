@@ -21,7 +21,7 @@
 namespace stow {
 namespace {
 
-// What a program tells of itself beside its schedule and plan.
+// Facts about a program beside its schedule and plan.
 struct Description {
   Description(const Graph& graph, Partitioned parts)
       : out_shardings(std::move(parts.out)),
@@ -81,7 +81,8 @@ class CompiledProgram final : public Executable {
   mutable std::atomic<bool> has_dumped_ = false;  // its inputs
 };
 
-// The graph after the fixed passes from kResidualsPass on, if every checkpoint keeps what it may.
+// Returns the graph after the fixed passes from kResidualsPass on, if every checkpoint keeps all that
+// it may.
 Graph with_all_kept(Graph graph) {
   const auto keep = [](const PolicyQuery&) { return PolicyAnswer{Mark::kKeep}; };
   const auto policy = std::make_shared<const Policy>(Policy{"everything", keep, {}});
@@ -123,7 +124,7 @@ ExecutablePtr compile(const Graph& graph, const CompileOptions& options, const T
     const bool is_residuals = &fixed == &fixed_passes()[kResidualsPass];
     if (is_residuals && options.reuse && !before.regions().empty()) marked = std::move(before);
   }
-  // After the residuals, which name what there is more exactly where anything is left.
+  // This check follows the residuals pass, whose message about a missing name is more exact.
   if (!options.override_policy) check_names_occur(graph);
 
   FoundPlan chosen = search_plan(g, options, *target);

@@ -14,7 +14,7 @@ namespace {
 // named should be good on all of them.
 constexpr double kMoveShares[] = {0.5, 1.0, 2.0};
 
-// An accelerator of today, for where nobody said which.
+// The device that is assumed if none is described: a current accelerator.
 const DeviceDescription& usual_device() {
   static const DeviceDescription device = [] {
     for (const BuiltInDevice& d : built_in_devices())

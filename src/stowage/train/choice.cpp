@@ -72,9 +72,9 @@ bool is_nearly_within(const TrainConfig& config, const BytesByKind& peak_bytes,
   return true;
 }
 
-// Of placements that are alike but for the memories beside the device the search plans the first. Where
-// that is too much for one of those as well, others tell what the device alone would need: the forms
-// that need least of it first, until one has room for the rest.
+// The search plans only the first of several placements that differ in memories beside the device.
+// If another memory is too small for that one too, other placements show what the device alone
+// would need. Plans those that need least of the device first, until one has room for the rest.
 void plan_those_with_room(const Job& job, const Budgets& budgets,
                           const OverBudgetPlacements& over_budget, std::vector<Placement> ladder,
                           Choice& choice) {
@@ -131,7 +131,7 @@ Choice find_fit(const Job& job, const Budgets& budgets, std::span<const Candidat
     if (over.empty()) choice.plan = std::move(plan);
     return !over.empty();
   });
-  // A plan that was made for a budget may take a little more than one that was made for none.
+  // A plan made for a budget may take a little more than one made without a budget.
   for (size_t i = 0; i < choice.candidates.size() && !choice.plan; ++i) {
     const Placement placement = choice.candidates[i].placement;
     if (!job.moves(placement) ||
@@ -155,7 +155,7 @@ Choice find_fit(const Job& job, const Budgets& budgets) { return find_fit(job, b
 
 namespace {
 
-// The candidates that were planned under the budgets: all that the state alone is not too much for.
+// Returns the candidates that were planned under the budgets: those whose state alone fits.
 std::vector<Candidate> planned_under(const Job& job, const Budgets& budgets,
                                      std::vector<Candidate> candidates) {
   std::erase_if(candidates, [&](const Candidate& c) {

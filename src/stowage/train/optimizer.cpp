@@ -52,8 +52,8 @@ GradientTransformation rmsprop(const TrainConfig::Optimizer& o, const optim::Sch
 GradientTransformation adafactor(const TrainConfig::Optimizer& o, const optim::Schedule& rate) {
   return optim::adafactor(rate, {.momentum = positive(o.momentum)});
 }
-// Muon takes the matrices of the layers; the embedding and the head, whose rows stand for tokens,
-// are AdamW's, as its authors advise.
+// Muon updates the matrices of the layers. AdamW updates the embedding and the head, whose rows
+// stand for tokens, as Muon's authors advise.
 GradientTransformation muon(const TrainConfig::Optimizer& o, const optim::Schedule& rate) {
   return optim::muon(rate, {.eps = o.eps,
                             .weight_decay = o.weight_decay,

@@ -224,7 +224,7 @@ TEST(SearchLimits, OfMovesAhead) {
   const Offloaded o = offloaded(1.15);
   EXPECT_EQ(count(check_search(o, {}), "overlap: "), 0);
   EXPECT_EQ(count(check_search(o, {.overlap = {.trials = 1}}), "overlap: "), 0);
-  const OverlapLimits bounds[] = {{.trial_instants = 1}, {.instants = 1}, {.work = 0}};
+  const OverlapLimits bounds[] = {{.trial_instants = 1}, {.total_instants = 1}, {.work = 0}};
   for (const OverlapLimits& bound : bounds)
     EXPECT_THAT(check_search(o, {.overlap = bound}),
                 Contains("overlap: choices of moves that run ahead were tried up to a limit of work; "
