@@ -571,7 +571,8 @@ TEST_F(Tiles, WhatWaitsForTheLayersOrIsNotCutEvenlyStaysApart) {
   for (const LearnerWithHead& learner :
        {LearnerWithHead{.clips = true}, LearnerWithHead{.width = 97, .learner = {.weights = kHost, .moments = kHost, .layers = 7}}}) {
     const Graph graph = learner.graph(x);
-    EXPECT_TRUE(equal(stream_tiles(graph, {.bytes = 1 << 10, .beside = true}), stream_tiles(graph, {.bytes = 1 << 10})));
+    EXPECT_TRUE(equal(stream_tiles(graph, {.bytes = 1 << 10, .match_backward_scan = true}),
+                      stream_tiles(graph, {.bytes = 1 << 10})));
   }
 }
 

@@ -7,16 +7,11 @@
 #include <cstdlib>
 
 #include "stowage/base/inside.h"
+#include "stowage/runtime/cpu/kernels/row_addresses.h"
 #include "stowage/runtime/cpu/kernels/row_plan.h"
 #include "stowage/runtime/cpu/kernels/team_edge.h"
 
 namespace stow::cpu {
-
-/// The points of a step: `rows` rows from `row` on and `cols` columns from `col` on.
-struct RowTile {
-  int64_t row = 0, rows = 1;
-  int64_t col = 0, cols = 1;
-};
 
 /// The `Calls` of a run: calls each kernel at once.
 struct CallKernels {
@@ -40,11 +35,13 @@ class RowWorker {
   RowWorker(const RowPlan& plan, const std::byte* const* inputs, std::byte* const* outputs,
             std::byte* shared, std::byte* own, std::byte* bookkeeping, bool may_stream,
             Calls calls = {})
-      : plan_(plan), inputs_(inputs), outputs_(outputs), shared_(shared), own_(own), calls_(calls) {
-    row_offsets_ = reinterpret_cast<int64_t*>(bookkeeping);
-    bases_ = reinterpret_cast<const std::byte**>(row_offsets_ + plan.operands.size());
-    bases_[kOwnBase] = own;
-    bases_[kConstantBase] = reinterpret_cast<const std::byte*>(plan.constants.data());
+      : plan_(plan),
+        inputs_(inputs),
+        outputs_(outputs),
+        shared_(shared),
+        own_(own),
+        at_(plan, inputs, outputs, own, bookkeeping),
+        calls_(calls) {
     if (may_stream) choose_streamed();
     map_call_.ahead = reduce_call_.ahead = columns_call_.ahead = &ahead_;
   }
@@ -54,7 +51,7 @@ class RowWorker {
 
   // Computes the values of Span::kOne. Has to be called before all other runs.
   void run_once() {
-    set_row(0);
+    at_.set_row(0);
     for (const PlanStep& s : plan_.once_steps) run_step(s, {0, 1, 0, 1});
   }
 
@@ -93,13 +90,13 @@ class RowWorker {
     const int64_t inner = plan_.inner_rows();
     for (int64_t r = row; r < row_end;) {
       const int64_t n = std::min({plan_.r_tile, row_end - r, inner - r % inner});
-      set_row(r);
+      at_.set_row(r);
       if (plan_.fetch_rows) aim_at_rows(n, col, col_end);
       for (const PlanPhase& phase : plan_.phases) {
         for (const PlanStep& s : phase.row_steps) run_step(s, {r, n, 0, 1});
         for (int64_t c = col; c < col_end; c += plan_.c_tile) {
           const RowTile tile = {r, n, c, std::min(plan_.c_tile, col_end - c)};
-          set_column(c);
+          at_.set_column(c);
           if (!plan_.fetch_rows) aim_at_strip(phase, tile, col, col_end);
           for (const PlanStep& s : phase.strip_steps) run_strip_step(s, tile);
         }
@@ -112,7 +109,7 @@ class RowWorker {
 
   // Runs this thread's blocks, of kReduceBlock columns, of one row that all threads share.
   void run_wide_row(int64_t row, int thread, int threads) {
-    set_row(row);
+    at_.set_row(row);
     const int64_t blocks = (plan_.cols + kReduceBlock - 1) / kReduceBlock;
     const int64_t first = blocks * thread / threads, last = blocks * (thread + 1) / threads;
     for (const PlanPhase& phase : plan_.phases) {
@@ -121,7 +118,7 @@ class RowWorker {
       for (int64_t c = first * kReduceBlock; c < std::min(plan_.cols, last * kReduceBlock);
            c += plan_.c_tile) {
         const RowTile tile = {row, 1, c, std::min(plan_.c_tile, plan_.cols - c)};
-        set_column(c);
+        at_.set_column(c);
         aim_at_strip(phase, tile, c, plan_.cols);
         for (const PlanStep& s : phase.strip_steps) run_strip_step(s, tile);
       }
@@ -163,29 +160,26 @@ class RowWorker {
   void write_sums(const PlanStep& s, const std::byte* acc, int64_t group, int64_t col,
                   int64_t col_end) {
     const bool alike = s.partial_cols == 1;
-    const PlanOperand& out = operand(s.out.index);
+    const PlanOperand& out = at_.operand(s.out.index);
     int64_t first = 0;
     for (size_t i = static_cast<size_t>(plan_.n_group_dims); i-- > 0;) {
       first += group % plan_.row_dims[i] * out.row_strides[i];
       group /= plan_.row_dims[i];
     }
     if (!has_column(out.span)) col_end = std::min(col_end, col + 1);
-    for_each_run({0, 1, col, col_end - col}, [&](int64_t c, int64_t n_run) {
+    at_.for_each_run({0, 1, col, col_end - col}, [&](int64_t c, int64_t n_run) {
       MoveCall move;
       move.rows = 1;
       move.cols = n_run;
       move.from = acc + (alike ? 0 : (c - col) * s.out.elem_bytes);
       move.from_col_step = alike ? 0 : s.out.elem_bytes;
       move.to = outputs_[s.out.index - plan_.n_inputs] +
-                (first + column_offset(out, c)) * out.elem_bytes;
+                (first + at_.column_offset(out, c)) * out.elem_bytes;
       move.to_col_step = out.inner_col * out.elem_bytes;
       calls_(s.move, move);
     });
   }
 
-  const PlanOperand& operand(int32_t index) const {
-    return plan_.operands[static_cast<size_t>(index)];
-  }
   const Register& reg(int32_t index) const {
     return plan_.registers[static_cast<size_t>(index)];
   }
@@ -200,13 +194,13 @@ class RowWorker {
   void choose_streamed() {
     int64_t bytes = 0;
     for (int32_t k : plan_.direct) {
-      if (!operand(k).may_stream || bit(k) == 0) continue;
+      if (!at_.operand(k).may_stream || bit(k) == 0) continue;
       const std::byte* out = outputs_[k - plan_.n_inputs];
       if (reinterpret_cast<uintptr_t>(out) % 64 != 0 ||
           std::find(inputs_, inputs_ + plan_.n_inputs, out) != inputs_ + plan_.n_inputs)
         continue;
       streamed_ |= bit(k);
-      bytes += plan_.rows * plan_.cols * operand(k).elem_bytes;
+      bytes += plan_.rows * plan_.cols * at_.operand(k).elem_bytes;
     }
     if (bytes < least_streamed_bytes()) streamed_ = 0;
   }
@@ -217,47 +211,6 @@ class RowWorker {
   }
   bool streams(int32_t k) const { return (streamed_ & bit(k)) != 0; }
 
-  // Sets the offset of row `row` of every operand, in elements.
-  void set_row(int64_t row) {
-    column_ = -1;
-    const size_t n = plan_.operands.size();
-    std::fill_n(row_offsets_, n, 0);
-    if (row == 0) return;  // an extent may be 0
-    for (size_t i = plan_.row_dims.size(); i-- > 0;) {
-      const int64_t rest = i == 0 ? 0 : row / plan_.row_dims[i];
-      const int64_t index = row - rest * plan_.row_dims[i];
-      row = rest;
-      for (size_t k = 0; k < n; ++k) row_offsets_[k] += index * plan_.operands[k].row_strides[i];
-    }
-  }
-
-  // Returns an operand's offset of column `col`, in elements.
-  int64_t column_offset(const PlanOperand& o, int64_t col) const {
-    const size_t n_dims = plan_.col_dims.size();
-    if (n_dims == 0 || col == 0) return 0;  // an extent may be 0 where col is
-    if (n_dims == 1) return col * o.inner_col;
-    if (n_dims == 2) {
-      const int64_t outer = col / plan_.col_dims[1];
-      return outer * o.col_strides[0] + (col - outer * plan_.col_dims[1]) * o.col_strides[1];
-    }
-    int64_t offset = 0;
-    for (size_t i = n_dims; i-- > 0;) {
-      offset += col % plan_.col_dims[i] * o.col_strides[i];
-      col /= plan_.col_dims[i];
-    }
-    return offset;
-  }
-
-  // Sets the bases that change from strip to strip.
-  void set_column(int64_t col) {
-    if (col == column_) return;
-    column_ = col;
-    bases_[kStripBase1] = own_ + col;
-    bases_[kStripBase4] = own_ + 4 * col;
-    bases_[kStripBase8] = own_ + 8 * col;
-    for (int32_t k : plan_.direct) bases_[kOperandBase + k] = address(k, col);
-  }
-
   // Sets the memory to prefetch: the rows x cols elements of `operands` that are d_rows rows and
   // d_cols columns after the tile of the bases, if contiguous. Includes outputs only if `outputs`.
   void aim(const std::vector<int32_t>& operands, bool outputs, int64_t rows, int64_t cols,
@@ -265,19 +218,19 @@ class RowWorker {
     ahead_.clear();
     if (!plan_.fetches) return;
     for (int32_t k : operands) {
-      const PlanOperand& o = operand(k);
+      const PlanOperand& o = at_.operand(k);
       if (!has_row(o.span) && d_rows != 0) continue;  // the same columns again
       if (k >= plan_.n_inputs && (!outputs || streams(k))) continue;
       const int64_t n = has_row(o.span) ? rows : 1;
       const bool in_one = n == 1 || o.inner_row == cols;  // a range of memory
       const bool in_gaps = !in_one && lies_between(o, cols);
       if (!in_one && !in_gaps && !plan_.in_blocks) continue;
-      const std::byte* base = bases_[kOperandBase + k];
+      const std::byte* base = at_.strip(k);
       // True if an operand before k already prefetches this memory, or the gaps in which it lies.
       const bool is_there = std::any_of(operands.begin(), operands.end(), [&](int32_t j) {
-        const ptrdiff_t apart = bases_[kOperandBase + j] - base;
-        return j < k && (apart == 0 || (in_gaps && operand(j).inner_row == o.inner_row &&
-                                        lies_between(operand(j), cols) &&
+        const ptrdiff_t apart = at_.strip(j) - base;
+        return j < k && (apart == 0 || (in_gaps && at_.operand(j).inner_row == o.inner_row &&
+                                        lies_between(at_.operand(j), cols) &&
                                         std::abs(apart) < o.inner_row * o.elem_bytes));
       });
       if (is_there || is_product(k)) continue;
@@ -310,7 +263,7 @@ class RowWorker {
     ahead_.share_out(phase.weight);
   }
   void aim_at_rows(int64_t rows, int64_t col, int64_t col_end) {
-    set_column(col);
+    at_.set_column(col);
     aim(plan_.direct, true, rows, col_end - col, rows, 0);
     const int64_t strips = (col_end - col + plan_.c_tile - 1) / plan_.c_tile;
     int64_t weight = 0;
@@ -321,30 +274,6 @@ class RowWorker {
     ahead_.begin(s.weight, (has_row(s.span) ? tile.rows : 1) * tile.cols);
     run_step(s, tile);
     ahead_.end();
-  }
-
-  // Calls f(first column, length) for each run along the innermost column dimension.
-  template <typename F>
-  void for_each_run(const RowTile& t, F f) const {
-    const int64_t inner = plan_.col_dims.size() <= 1 ? plan_.cols : plan_.inner_cols();
-    for (int64_t c = t.col; c < t.col + t.cols;) {
-      const int64_t n = std::min(t.col + t.cols - c, inner - c % inner);
-      f(c, n);
-      c += n;
-    }
-  }
-
-  // Returns the address of an operand at the tile's first row and column `col`.
-  const std::byte* address(int32_t index, int64_t col) {
-    const PlanOperand& o = operand(index);
-    const std::byte* base =
-        index < plan_.n_inputs ? inputs_[index] : outputs_[index - plan_.n_inputs];
-    return base + (row_offsets_[index] + column_offset(o, col)) * o.elem_bytes;
-  }
-
-  // Returns a place as an operand of a kernel over a tile of `cols` columns.
-  KernelArg arg(const Place& p, int64_t cols) {
-    return {bases_[p.base] + p.offset, p.row_const + p.row_per_col * cols, p.splat, p.form};
   }
 
   void run_step(const PlanStep& s, const RowTile& tile) {
@@ -374,12 +303,12 @@ class RowWorker {
     KernelCall& call = map_call_;
     extents(s.span, t, call.rows, call.cols);
     call.round = s.round;
-    const KernelArg out = arg(s.out, t.cols);
+    const KernelArg out = at_.arg(s.out, t.cols);
     call.out = const_cast<std::byte*>(out.data);
     call.out_row_step = out.row_step;
     call.out_form = out.form;
-    for (int k = 0; k < s.n_args; ++k) call.args[k] = arg(s.args[k], t.cols);
-    for (int k = 0; k < s.n_more; ++k) call.more[k] = arg(s.more[k], t.cols);
+    for (int k = 0; k < s.n_args; ++k) call.args[k] = at_.arg(s.args[k], t.cols);
+    for (int k = 0; k < s.n_more; ++k) call.more[k] = at_.arg(s.more[k], t.cols);
     call.first_col = t.col;
     call.streams = s.out.kind == Place::kOperand && streams(s.out.index);
     if (call.rows > 1 && !s.by_position) {
@@ -398,22 +327,12 @@ class RowWorker {
     calls_(s.map, call);
   }
 
-  // Returns the address of column c of a register for a move of values of `span`, and its steps.
-  std::byte* register_side(const Place& p, const RowTile& t, int64_t c, Span span,
-                           int64_t& row_step, int64_t& col_step) {
-    const bool by_row = span == Span::kRow;
-    const KernelArg a = arg(p, t.cols);
-    col_step = a.splat ? 0 : p.elem_bytes;
-    row_step = a.row_step;
-    return const_cast<std::byte*>(a.data) + (by_row ? 0 : (c - t.col) * col_step);
-  }
-
   void run_load(const PlanStep& s, const RowTile& t) {
-    const PlanOperand& o = operand(s.args[0].index);
+    const PlanOperand& o = at_.operand(s.args[0].index);
     const auto load = [&](int64_t c, int64_t n) {
       MoveCall move;
       extents(s.span, t, move.rows, move.cols);
-      move.from = address(s.args[0].index, c);
+      move.from = at_.address(s.args[0].index, c);
       if (s.span == Span::kRow) {
         move.from_col_step = o.inner_row * o.elem_bytes;
       } else {
@@ -421,19 +340,19 @@ class RowWorker {
         move.from_col_step = o.inner_col * o.elem_bytes;
         move.cols = n;
       }
-      move.to = register_side(s.out, t, c, s.span, move.to_row_step, move.to_col_step);
+      move.to = at_.register_side(s.out, t, c, s.span, move.to_row_step, move.to_col_step);
       if (s.span == Span::kOne) move.to_col_step = s.out.elem_bytes;
       calls_(s.move, move);
     };
     if (!has_column(s.span)) return load(0, 1);
     const int64_t period = plan_.inner_cols();
     // Recorded calls run later, so there is nothing to copy yet.
-    if (!Calls::kCallsAtOnce || !repeats_inner_columns(o) || t.cols <= period)
-      return for_each_run(t, load);
-    for_each_run({t.row, t.rows, t.col, period}, load);
+    if (!Calls::kCallsAtOnce || !at_.repeats_inner_columns(o) || t.cols <= period)
+      return at_.for_each_run(t, load);
+    at_.for_each_run({t.row, t.rows, t.col, period}, load);
     int64_t rows, cols, row_step, col_step;
     extents(s.span, t, rows, cols);
-    std::byte* to = register_side(s.out, t, t.col, s.span, row_step, col_step);
+    std::byte* to = at_.register_side(s.out, t, t.col, s.span, row_step, col_step);
     for (int64_t r = 0; r < rows; ++r, to += row_step)
       for (int64_t done = period; done < cols;) {
         const int64_t n = std::min(done, cols - done);
@@ -441,38 +360,32 @@ class RowWorker {
         done += n;
       }
   }
-  // True if the operand has the same values for every index of the outer column dimensions.
-  bool repeats_inner_columns(const PlanOperand& o) const {
-    return plan_.col_dims.size() > 1 &&
-           std::all_of(o.col_strides.begin(), o.col_strides.end() - 1,
-                       [](int64_t stride) { return stride == 0; });
-  }
-
   void run_iota(const PlanStep& s, const RowTile& t) {
-    const PlanOperand& o = operand(s.args[0].index);
+    const PlanOperand& o = at_.operand(s.args[0].index);
     const auto count = [&](int64_t c, int64_t n) {
       IotaCall call;
       extents(s.span, t, call.rows, call.cols);
-      call.start = row_offsets_[s.args[0].index] + column_offset(o, c);
+      call.start = at_.row_offset(s.args[0].index) + at_.column_offset(o, c);
       call.row_step = o.inner_row;
       call.col_step = s.span == Span::kRow ? o.inner_row : o.inner_col;
       if (has_column(s.span)) call.cols = n;
       int64_t col_step = 0;
-      call.out = register_side(s.out, t, c, s.span, call.out_row_step, col_step);
+      call.out = at_.register_side(s.out, t, c, s.span, call.out_row_step, col_step);
       calls_(s.iota, call);
     };
     if (has_column(s.span))
-      for_each_run(t, count);
+      at_.for_each_run(t, count);
     else
       count(0, 1);
   }
 
   void run_store(const PlanStep& s, const RowTile& t) {
-    const PlanOperand& o = operand(s.out.index);
+    const PlanOperand& o = at_.operand(s.out.index);
     const auto store = [&](int64_t c, int64_t n) {
       MoveCall move;
-      move.from = register_side(s.args[0], t, c, s.span, move.from_row_step, move.from_col_step);
-      move.to = const_cast<std::byte*>(address(s.out.index, c));
+      move.from =
+          at_.register_side(s.args[0], t, c, s.span, move.from_row_step, move.from_col_step);
+      move.to = const_cast<std::byte*>(at_.address(s.out.index, c));
       if (has_column(s.span)) {
         move.rows = t.rows;
         move.cols = n;
@@ -486,7 +399,7 @@ class RowWorker {
       calls_(s.move, move);
     };
     if (has_column(s.span))
-      for_each_run(t, store);
+      at_.for_each_run(t, store);
     else
       store(0, 1);
   }
@@ -495,8 +408,8 @@ class RowWorker {
     ReduceRowsCall& call = reduce_call_;
     call.rows = t.rows;
     const int n = s.n_args - (s.keeps ? 1 : 0);
-    for (int k = 0; k < n; ++k) call.args[k] = arg(s.args[k], t.cols);
-    call.keep = s.keeps ? arg(s.args[n], t.cols) : KernelArg();
+    for (int k = 0; k < n; ++k) call.args[k] = at_.arg(s.args[k], t.cols);
+    call.keep = s.keeps ? at_.arg(s.args[n], t.cols) : KernelArg();
     call.lanes = own_ + s.lanes_offset;
     call.square_lanes = own_ + s.square_lanes_offset;
     call.round = Form::kNative;
@@ -527,8 +440,8 @@ class RowWorker {
       }
     };
     if (!s.by_runs) return reduce(t.col, t.cols);
-    for_each_run(t, [&](int64_t c, int64_t n_run) {
-      call.args[0].data = address(s.args[0].index, c);
+    at_.for_each_run(t, [&](int64_t c, int64_t n_run) {
+      call.args[0].data = at_.address(s.args[0].index, c);
       reduce(c, n_run);
     });
   }
@@ -566,11 +479,11 @@ class RowWorker {
     call.rows = t.rows;
     call.cols = alike ? 1 : t.cols;
     if (alike && t.col != (in_order_ ? first_col_ : 0)) return;
-    call.arg = arg(s.args[0], t.cols);
+    call.arg = at_.arg(s.args[0], t.cols);
     call.n_factors = s.n_args - 1;
-    for (int k = 0; k < call.n_factors; ++k) call.factors[k] = arg(s.args[k + 1], t.cols);
+    for (int k = 0; k < call.n_factors; ++k) call.factors[k] = at_.arg(s.args[k + 1], t.cols);
     if (s.n_more > 0) {
-      const KernelArg out = arg(s.more[0], t.cols);
+      const KernelArg out = at_.arg(s.more[0], t.cols);
       call.out = const_cast<std::byte*>(out.data);
       call.out_row_step = out.row_step;
     }
@@ -622,16 +535,14 @@ class RowWorker {
   }
 
   const RowPlan& plan_;
-  int64_t* row_offsets_;      // offset of each operand's row, in elements
-  const std::byte** bases_;   // see Base
   const std::byte* const* inputs_;
   std::byte* const* outputs_;
   std::byte *shared_, *own_;
+  RowAddresses at_;
   uint64_t streamed_ = 0;  // set of outputs that are written with non-temporal stores
   int64_t chunk_ = 0;      // the chunk whose partial sums are computed, counted over all groups
   bool in_order_ = false;  // true: the chunks of a group are computed one after another
   int64_t group_row_ = 0, first_col_ = 0;  // first row and column of the group
-  int64_t column_ = -1;  // the column to which bases_ point; -1: none
   Prefetcher ahead_{prefetches_to_l1()};
   // Members, as they are too large to be initialized for each step. A step sets the fields that its
   // kernel reads.
