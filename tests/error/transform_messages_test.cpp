@@ -123,7 +123,7 @@ const Case kCases[] = {
     {"vmap_no_axis", [] { vmap(product, std::nullopt)(f32({}), f32({3})); },
      "[vmap] no argument has a batch axis; give axis_size\n  at transform_messages_test.cpp:@"},
     {"vmap_list_of_axes", [] { vmap(product, {0})(f32({3}), f32({3})); },
-     "[vmap] argument '1' has no entry in the list of 1 axes\n"
+     "[vmap] expected an entry of the axes for argument '1', got a list of 1\n"
      "  at transform_messages_test.cpp:@"},
     {"vmap_list_too_long", [] { vmap([](const Array& x) { return x; }, {0, 1})(f32({3, 4})); },
      "[vmap] the list of 2 axes is longer than that of 1 argument\n"
@@ -154,7 +154,7 @@ const Case kCases[] = {
        vmap([](const Net& n) { return n; }, 0,
             {{{"w", 0}, {"b", std::nullopt}}})(Net{f32({3}), f32({3})});
      },
-     "[vmap] output 'w' is in no tuple, and the axes are a list of 1\n"
+     "[vmap] expected a tuple for a list of 1 axes, got output 'w' outside of one\n"
      "  at transform_messages_test.cpp:@"},
     {"vmap_out_differs",
      [] {
@@ -262,7 +262,7 @@ const Case kCases[] = {
      [] {
        by_rule([](const Net& n, const Net& dn) { return std::pair(Net{n.w + dn.w, n.b}, dn); });
      },
-     "[custom_jvp] what the rule returns at 'w' depends on the tangents; only the tangent may\n"
+     "[custom_jvp] expected a result at 'w' that does not depend on the tangents; only its tangent may\n"
      "  at transform_messages_test.cpp:@"},
 
     // ---- linear functions ----
@@ -325,7 +325,7 @@ const Case kCases[] = {
 
     // ---- policies ----
     {"policy_without_a_function", [] { custom_policy("mine", nullptr); },
-     "[custom_policy] 'mine' has no function that decides\n  at transform_messages_test.cpp:@"},
+     "[custom_policy] expected a function that decides, got none for 'mine'\n  at transform_messages_test.cpp:@"},
     {"policy_misspelt", [] { policy(save_only_these_names({"hiden"})); },
      "[checkpoint] policy save_only_these_names(hiden) asks for the name 'hiden', which no value "
      "that is used in its region has; names there: aux, hidden; did you mean 'hidden'?\n"

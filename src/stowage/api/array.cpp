@@ -88,7 +88,7 @@ Array Array::from_bytes(const void* data, int64_t n, DType data_dtype, Shape sha
   for (int64_t d : type.shape)
     if (d < 0) trace_error_here("[from] negative extent in {}", to_string(type));
   if (type.elems() != n)
-    trace_error_here("[from] {} holds {} elements, the data has {}", to_string(type), type.elems(),
+    trace_error_here("[from] expected {} elements for {}, got {}", type.elems(), to_string(type),
                      n);
   const auto* const elements = static_cast<const std::byte*>(data);
   const int64_t width = dtype_bytes(dtype), data_width = dtype_bytes(data_dtype);

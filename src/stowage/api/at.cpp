@@ -79,8 +79,8 @@ Array applied(const std::function<Array(const Array&)>& function, const Array& x
   const Array y = function(x);
   const CallSiteScope back(here);
   if (y.empty() || !(y.type() == x.type()))
-    trace_error_here("[at] the function to apply gives {} for {}",
-                     y.empty() ? "an empty Array" : to_string(y.type()), to_string(x.type()));
+    trace_error_here("[at] expected the function to return {}, got {}", to_string(x.type()),
+                     y.empty() ? "an empty Array" : to_string(y.type()));
   return y;
 }
 
@@ -174,7 +174,7 @@ Array AtIndex::apply(const std::function<Array(const Array&)>& function, Mode mo
 Array AtIndex::get(Mode mode, const std::optional<ScalarValue>& fill_value) const {
   const CallSiteScope site(at_);
   if (fill_value && mode != Mode::kFill)
-    trace_error_here("[at] a fill_value is read in mode kFill alone");
+    trace_error_here("[at] a fill_value has no effect in this mode; set kFill or leave it out");
   return run_as_one("at", [&] {
     const ResolvedIndex places(array_, indices_);
     const Array part = places.take_slice(array_);

@@ -133,7 +133,9 @@ std::vector<Array> record_while(const LoopBody& loop, std::vector<Array> carry,
     const Array truth = condition(inputs.first(n_carries));
     const CallSiteScope back(here);
     if (!current_trace()->last_effect.empty())
-      trace_error_here("[{}] debug_print in the condition of a loop: print in its body", loop.what);
+      trace_error_here(
+          "[{}] debug_print in the condition of a loop is not supported: print in its body",
+          loop.what);
     if (truth.rank() != 0 || truth.dtype() != DType::kBool)
       trace_error_here("[{}] the condition must return a bool scalar, it returns {}", loop.what,
                        to_string(truth.type()));
@@ -277,7 +279,8 @@ std::vector<Array> run_fori(const LoopRequest& request, const Operand& lower,
       const int64_t first = lower.scalar().integer, end = upper.scalar().integer;
       int64_t length = 0;
       if (first < end && __builtin_sub_overflow(end, first, &length))
-        trace_error_here("[fori_loop] from {} to {} is too far to count", first, end);
+        trace_error_here("[fori_loop] expected fewer than 2^63 iterations, got those from {} to {}",
+                         first, end);
       const size_t n_carries = carry.size();
       NestedTrace body = trace_loop_body(loop, carry);
       ScanParams params;

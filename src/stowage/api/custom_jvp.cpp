@@ -53,7 +53,7 @@ void check_result_is_constant(const Linearized& rule, const TreeRef& result) {
   for (size_t i = 0; i < paths.size(); ++i)
     if (depends_on_arguments(rule, i))
       trace_error_here(
-          "[custom_jvp] what the rule returns{} depends on the tangents; only the tangent "
+          "[custom_jvp] expected a result{} that does not depend on the tangents; only its tangent "
           "may",
           at_leaf(paths[i]));
 }

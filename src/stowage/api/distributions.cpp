@@ -41,7 +41,7 @@ Array drawn(const Array& key, int64_t n, const Shape& shape, const ChoiceOptions
   }
   const Array p = to_float_array(*options.p);
   if (!(p.shape() == Shape{n}))
-    trace_error_here("[random] choice from {} needs as many probabilities, got {}", n,
+    trace_error_here("[random] expected a probability for each of {} elements, got {}", n,
                      to_string(p.type()));
   if (options.replace) {
     const Array sums = cumsum(p, 0);

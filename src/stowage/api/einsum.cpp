@@ -190,8 +190,9 @@ Array einsum(std::string_view spec, const std::vector<Array>& operands, SourceLo
   const std::string output = expand(spec, parsed.output, most, most);
   for (size_t i = 0; i < output.size(); ++i) {
     if (output.find(output[i], i + 1) != std::string::npos)
-      malformed(spec, fmt::format("'{}' comes out twice", output[i]));
-    if (!extents.count(output[i])) malformed(spec, fmt::format("'{}' is in no term", output[i]));
+      malformed(spec, fmt::format("'{}' is in the result twice", output[i]));
+    if (!extents.count(output[i]))
+      malformed(spec, fmt::format("'{}' of the result is in no term", output[i]));
   }
 
   for (Term& t : terms) t = take_diagonals(drop_ones(std::move(t), extents));

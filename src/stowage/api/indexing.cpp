@@ -96,7 +96,8 @@ Array resolve_indices(const Array& indices, int64_t extent, IndexMode mode) {
 ScalarValue what_fills(const char* name, const Array& x, IndexMode mode,
                        const std::optional<ScalarValue>& fill_value) {
   if (fill_value && mode != IndexMode::kFill)
-    trace_error_here("[{}] a fill_value is read in mode kFill alone", name);
+    trace_error_here("[{}] a fill_value has no effect in this mode; set kFill or leave it out",
+                     name);
   return fill_value.value_or(out_of_range_value(x.dtype()));
 }
 

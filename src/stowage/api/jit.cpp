@@ -98,8 +98,8 @@ void check_known(const JitOptions& options, const char* option, const char* whos
                  const ShardingsByPath& shardings, const std::vector<std::string>& parts,
                  const std::vector<std::string>& paths) {
   if (const std::optional<std::string> path = shardings.unknown(parts))
-    trace_error_here("[{}] {} names '{}', which is no part of the {}; the leaves are {}",
-                     options.name, option, *path, whose,
+    trace_error_here("[{}] expected {} to name parts of the {}, got '{}'; the leaves are {}",
+                     options.name, option, whose, *path,
                      paths.empty() ? "none" : fmt::format("'{}'", fmt::join(paths, "', '")));
 }
 
@@ -399,7 +399,7 @@ void check_arguments(const JitEntry& entry, std::span<const TreeRef> arguments) 
   for (size_t i = 0; i < leaves.size() && i < entry.n_leaves; ++i) {
     const ArrayType& want = entry.graph.type(entry.graph.inputs()[i]);
     if (paths[i] != entry.input_names[i])
-      trace_error_here("[{}] argument {} was compiled for, {} was given", entry.name,
+      trace_error_here("[{}] expected argument {}, as compiled, got {}", entry.name,
                        entry.input_names[i], paths[i]);
     if (!(leaves[i].type() == want) || leaves[i].type().weak != want.weak)
       trace_error_here("[{}] argument {} is {}{}, compiled for {}{}", entry.name, paths[i],

@@ -76,9 +76,10 @@ Array side(const Array& x, int axis, PadMode mode, const PadOptions& options, in
 void check_pad(const Array& a, const std::vector<PadWidth>& widths, PadMode mode,
                const PadOptions& options) {
   if (static_cast<int>(widths.size()) != a.rank())
-    trace_error_here("[pad] {} widths given for {}", widths.size(), to_string(a.type()));
+    trace_error_here("[pad] expected two widths for each axis, got {} pairs for {}", widths.size(),
+                     to_string(a.type()));
   if (mode == PadMode::kLinearRamp && !is_float(a.dtype()))
-    trace_error_here("[pad] a linear ramp is of floats, got {}", to_string(a.type()));
+    trace_error_here("[pad] expected floats for a linear ramp, got {}", to_string(a.type()));
   if (options.stat_length && *options.stat_length <= 0)
     trace_error_here("[pad] expected a stat_length of 1 or more, got {}", *options.stat_length);
   for (const auto [before, after] : widths)

@@ -141,7 +141,8 @@ PolicyPtr save_from_both_policies(PolicyPtr a, PolicyPtr b) {
 PolicyPtr custom_policy(std::string name, std::function<PolicyAnswer(const PolicyQuery&)> decide,
                         SourceLocation at) {
   const CallSiteScope site(at);
-  if (!decide) trace_error_here("[custom_policy] '{}' has no function that decides", name);
+  if (!decide)
+    trace_error_here("[custom_policy] expected a function that decides, got none for '{}'", name);
   return make(std::move(name), std::move(decide));
 }
 

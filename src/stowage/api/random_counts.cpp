@@ -132,7 +132,7 @@ Array binomial_each(const Array& key, const Array& given, const Array& p) {
 
 void check_wide_float(const char* name, DType dtype) {
   if (dtype != DType::kF32 && dtype != DType::kF64)
-    trace_error_here("[random] {} is of f32 or f64, not {}", name, dtype_name(dtype));
+    trace_error_here("[random] expected f32 or f64 for {}, got {}", name, dtype_name(dtype));
 }
 
 }  // namespace
@@ -172,7 +172,8 @@ Array multinomial(const Operand& key, const Operand& n, const Operand& p,
   const Array k = check_key(key);
   check_wide_float("multinomial", dtype);
   const Shape all = shape.value_or(p.shape());
-  if (all.rank() == 0) trace_error_here("[random] multinomial needs a vector of probabilities");
+  if (all.rank() == 0)
+    trace_error_here("[random] expected a vector of probabilities, got shape ()");
   Dims outer = all.dims();
   outer.pop_back();
   const DType wide = at_least_f32(to_float_array(p)).dtype();

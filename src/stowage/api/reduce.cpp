@@ -73,8 +73,9 @@ struct Taken {
   bool initial = false, dtype = false;
 };
 void check_options(std::string_view name, const ReduceOptions& o, const Array& x, Taken taken) {
-  if (o.initial && !taken.initial) trace_error_here("[{}] takes no initial value", name);
-  if (o.dtype && !taken.dtype) trace_error_here("[{}] takes no dtype", name);
+  if (o.initial && !taken.initial)
+    trace_error_here("[{}] takes no initial value; leave it out", name);
+  if (o.dtype && !taken.dtype) trace_error_here("[{}] takes no dtype; leave it out", name);
   if (o.initial && o.initial->rank() != 0)
     trace_error_here("[{}] the initial value must be a scalar, got {}", name,
                      to_string(o.initial->array().type()));
@@ -142,11 +143,12 @@ Array extreme(OpKind op, const char* name, const Operand& x, const Axes& axes,
   const Array a = to_array(x);
   check_options(name, o, a, {.initial = true});
   if (!o.initial && o.where)
-    trace_error_here("[{}] with a where must be told what of nothing is: initial", name);
+    trace_error_here(
+        "[{}] expected an initial value beside where, which may select nothing; set initial", name);
   for (int64_t axis : sorted_axes(name, axes, a))
     if (!o.initial && a.shape()[static_cast<int>(axis)] == 0)
-      trace_error_here("[{}] axis {} of {} is empty, and has no {}", name, axis,
-                       to_string(a.type()), name);
+      trace_error_here("[{}] expected elements along axis {}, got {}; set initial", name, axis,
+                       to_string(a.type()));
   const bool largest = op == OpKind::kReduceMax;
   if (a.dtype() == DType::kBool) op = largest ? OpKind::kReduceOr : OpKind::kReduceAnd;
   if (!o.initial) return reduce(op, name, a, axes, o.keepdims);

@@ -23,8 +23,9 @@ void check_paths(const char* option, const char* whose, const SpecsByPath& specs
   const std::vector<std::string> parts = part_paths_of(tree), leaves = paths_of(tree);
   for (const auto& [path, spec] : specs.all())
     if (std::find(parts.begin(), parts.end(), path) == parts.end())
-      trace_error_here("[shard_map] {} names '{}', which is no part of the {}; the leaves are {}",
-                       option, path, whose, quoted(leaves));
+      trace_error_here(
+          "[shard_map] expected {} to name parts of the {}, got '{}'; the leaves are {}", option,
+          whose, path, quoted(leaves));
   for (const std::string& leaf : leaves)
     if (!specs.find(leaf))
       trace_error_here(

@@ -147,7 +147,8 @@ int run_allocate(int argc, char** argv) {
                "./stowage allocate");
   app.set_help_flag("-h,--help", "This text");
   app.add_option("FILE", flags.input, "The buffers, with half-open lifetimes; - for stdin")->required();
-  app.add_option("--capacity", flags.capacity, "Stops at a packing of so many bytes: 1MiB, 4096")
+  app.add_option("--capacity", flags.capacity,
+                 "Stops at a packing of at most this size: 1MiB, 4096")
       ->type_name("SIZE");
   app.add_option("--time-limit", flags.time_limit_s, "Seconds to search")
       ->capture_default_str()

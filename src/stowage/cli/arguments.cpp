@@ -171,7 +171,8 @@ Result<CommandLine> parse_train_arguments(const std::string& command,
   }
   if (add_options) add_options(app);
   if (command == "plan" || command == "sweep")
-    app.add_option("--html", line.html_path, command == "plan" ? "Writes the plan as a page for a browser, also of a refusal"
+    app.add_option("--html", line.html_path,
+                   command == "plan" ? "Writes the plan, or a refusal, as a page for a browser"
                                      : "Writes the best plan and the table as a page for a browser")
         ->type_name("FILE");
   app.footer("\n" + config_help());

@@ -239,7 +239,7 @@ template <typename Placement>
 Result<int> run_rows(const Flags& flags, const std::vector<Placement>& placements,
                      Result<Row> (*measure)(const Placement&, const Flags&)) {
   if (!flags.dump.empty()) {
-    if (flags.plan_only) return fail("bench: --dump has no effect with --plan-only");
+    if (flags.plan_only) return fail("bench: --dump has no effect with --plan-only; leave it out");
     if (Result<void> made = ensure_directory(flags.dump); !made) return made.failure();
   }
   std::FILE* const text = flags.json == "-" ? stderr : stdout;

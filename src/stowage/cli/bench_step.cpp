@@ -43,7 +43,8 @@ Result<void> check_settings(const StepArguments& a) {
     for (const char* key : {"data.path=", "train.out=", "train.checkpoint_every=",
                             "train.eval_every=", "train.sample=", "train.ema=", "eval."})
       if (setting.starts_with(key))
-        return fail("bench step: --set {}: it has no effect: only steps are run", setting);
+        return fail("bench step: --set {}: it has no effect: only steps are run; leave it out",
+                    setting);
     if (setting.starts_with("model."))
       return fail("bench step: --set {}: --config decides the model", setting);
   }

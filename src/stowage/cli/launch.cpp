@@ -439,7 +439,7 @@ Result<LaunchOptions> take_launch_options(std::vector<std::string>& arguments) {
 }
 
 void add_launch_options(CLI::App& app, LaunchOptions& options) {
-  app.add_option("--processes", options.processes, "Starts so many processes on this host (default 1)");
+  app.add_option("--processes", options.processes, "Processes to start on this host (default 1)");
   app.add_option("--devices", options.devices, "Devices of each process (default 1)");
   app.add_option("--log-ranks", options.log_ranks,
                  "Processes that print: first (the default), or all, with [PROCESS] before each line");

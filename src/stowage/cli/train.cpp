@@ -328,7 +328,7 @@ Result<int> run_plan(std::span<const std::string> arguments) {
     fmt::print("{}", line->help);
     return kExitDone;
   }
-  if (line->resume) return fail("plan: --resume has no effect: nothing is run");
+  if (line->resume) return fail("plan: --resume has no effect: nothing is run; leave it out");
   const Result<comm::Window> window =
       planned_window(line->config, line->processes, line->devices);
   if (!window) return window.failure();

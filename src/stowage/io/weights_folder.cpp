@@ -121,7 +121,7 @@ Result<FileList> list_files(const std::string& folder, const Bounds& bounds) {
         "{}: has weights as a pickle alone, which can run programs; convert the model to "
         "safetensors",
         folder + "/" + pickle);
-  return fail("{}: has no safetensors files", folder);
+  return fail("{}: expected safetensors files, got none", folder);
 }
 
 class SafetensorsFolder : public WeightSource {

@@ -317,7 +317,7 @@ Result<void> save_adapter(const nn::Lora& arrays, const nn::LoraConfig& lora,
                           const HfConfig& config, const std::string& folder,
                           const AdapterExport& options) {
   const std::vector<PeftTarget> targets = targets_of(lora, config);
-  if (targets.empty()) return fail("{}: the adapter has no matrix", folder);
+  if (targets.empty()) return fail("{}: expected an adapter with a matrix, got none", folder);
   const std::vector<std::string> paths = tree_paths(arrays);
   const std::vector<Array> leaves = tree_leaves(arrays);
   std::map<std::string, std::shared_ptr<const std::vector<float>>, std::less<>> values;

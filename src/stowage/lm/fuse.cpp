@@ -108,7 +108,8 @@ TensorBytes tensor_of(const ModelTensor& tensor, DType dtype, ReadRows read) {
 
 Result<Fused> fuse(const ModelFiles& model, const AdapterFiles& adapter, const std::string& folder,
                    std::optional<DType> dtype) {
-  if (!model.weights) return fail("{}: there are no weights to add an adapter to", model.path);
+  if (!model.weights)
+    return fail("{}: expected weights to add an adapter to, got none", model.path);
   Fused fused;
   fused.dtype = weight_dtype(model.config, {.dtype = dtype});
   HfConfig config = model.config;

@@ -289,10 +289,11 @@ ForwardResult forward_layers(const DecoderConfig& config, const Decoder& base, c
   check_lora(config, options);
   const Decoder model = with_saved_weights(config, base, options.lora);
   if (options.cache.has_value() != options.write_at.has_value())
-    trace_error_here("[decoder] a cache needs write_at, and write_at a cache");
+    trace_error_here("[decoder] expected both of cache and write_at, or neither, got one");
   const bool gives_more = options.cache || options.hidden_states;
   if (gives_more && !config.nested_blocks.empty())
-    trace_error_here("[decoder] nested blocks give neither hidden states nor a cache");
+    trace_error_here(
+        "[decoder] nested_blocks support neither hidden_states nor a cache; leave one of them out");
   ForwardResult result;
   Array x;
   {

@@ -30,8 +30,8 @@ void check_qkv(const InferContext& c) {
     c.error("offset {} with {} queries and {} keys{}", p.offset, q.shape[1], k.shape[1],
             p.causal ? "" : ", not causal");
   if (k.shape[2] == 0 || q.shape[2] % k.shape[2] != 0)
-    c.error("{} heads of q {} are no multiple of {} of k {}", q.shape[2], to_string(q), k.shape[2],
-            to_string(k));
+    c.error("expected a multiple of the {} heads of k {}, got {} of q {}", k.shape[2], to_string(k),
+            q.shape[2], to_string(q));
 }
 
 // An op of so many operands, which lo and hi may follow.

@@ -1,5 +1,7 @@
 #include "stowage/optim/wrappers.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 
 #include "stowage/api/control.h"
@@ -102,8 +104,9 @@ GradientTransformation partition(
     return Mask([=](const std::string& path, const Array& param) {
       const std::string name = label(path, param);
       if (std::find(labels.begin(), labels.end(), name) == labels.end())
-        trace_error_here("[partition] '{}' is labelled '{}', and no transformation has that label",
-                         path, name);
+        trace_error_here(
+            "[partition] expected the label of a transformation, '{}', got '{}' for '{}'",
+            fmt::join(labels, "' or '"), name, path);
       return name == wanted;
     });
   };

@@ -124,32 +124,38 @@ Job::Job(const TrainConfig& config, TargetPtr target, ModelFactory factory,
         return leaf.path == "embed" || leaf.path == "saved_embed" ||
                leaf.path.starts_with("embed/") || leaf.path.starts_with("layers/");
       }))
-    trace_error("memory.policy = {} has no effect with optimizer.freeze = {}: the backward pass does "
-                "not reach the layers",
-                config.memory.policy, config.optimizer.freeze);
+    trace_error(
+        "memory.policy = {} has no effect with optimizer.freeze = {}: the backward pass does "
+        "not reach the layers; set memory.policy=auto",
+        config.memory.policy, config.optimizer.freeze);
   if (config.optimizer.name == "muon" &&
       std::none_of(trained.begin(), trained.end(), muon_matrices()))
-    trace_error("optimizer.name = muon has nothing to take with optimizer.freeze = {}: it takes the "
-                "layers' matrices",
-                config.optimizer.freeze);
+    trace_error(
+        "optimizer.name = muon has nothing to take with optimizer.freeze = {}: it takes the "
+        "layers' matrices; set another optimizer or freeze less",
+        config.optimizer.freeze);
   state.optimizer = optimizer.transformation.init(widened(state.model));
   // True for places that receive something.
   const auto is_away = [](const std::string& place) { return place != "auto" && place != "device"; };
   const std::vector<Array> moments = tree_leaves(state.optimizer);
   if (is_away(config.memory.optimizer) &&
       std::all_of(moments.begin(), moments.end(), [](const Array& a) { return a.rank() == 0; }))
-    trace_error("memory.optimizer = {} has no effect with optimizer.name = {}{}: its state is scalars "
-                "alone",
-                config.memory.optimizer, config.optimizer.name,
-                trained.empty() ? " and everything frozen" : "");
+    trace_error(
+        "memory.optimizer = {} has no effect with optimizer.name = {}{}: its state is scalars "
+        "alone; set memory.optimizer=auto",
+        config.memory.optimizer, config.optimizer.name,
+        trained.empty() ? " and everything frozen" : "");
   if (is_away(config.memory.gradients) && trained.empty())
-    trace_error("memory.gradients = {} has no effect with optimizer.freeze = {}: nothing is trained",
-                config.memory.gradients, config.optimizer.freeze);
+    trace_error(
+        "memory.gradients = {} has no effect with optimizer.freeze = {}: nothing is trained; "
+        "set memory.gradients=auto",
+        config.memory.gradients, config.optimizer.freeze);
   if (config.memory.loss == "chunked" && config.train.compute != "f32" &&
       !model_->sizes().chunks_keep_bf16)
-    trace_error("memory.loss = chunked would change numbers with train.compute = {}: the gradient of the "
-                "head is rounded once a chunk",
-                config.train.compute);
+    trace_error(
+        "memory.loss = chunked would change numbers with train.compute = {}: the gradient of the "
+        "head is rounded once a chunk; set memory.loss=auto",
+        config.train.compute);
   n_model_leaves_ = tree_leaves(state.model).size();
   if (config.train.ema > 0) state.ema = widened(state.model);
   const NamedArrays frozen = model_->frozen();
@@ -158,7 +164,8 @@ Job::Job(const TrainConfig& config, TargetPtr target, ModelFactory factory,
                        weight_sharding(config, mesh_, frozen.names[i], frozen.arrays[i].type(),
                                        model_->axes_of(frozen.names[i]))});
   if (config.memory.frozen != "auto" && frozen_.empty())
-    trace_error("memory.frozen = {} has no effect: every weight is trained", config.memory.frozen);
+    trace_error("memory.frozen = {} has no effect: every weight is trained; set memory.frozen=auto",
+                config.memory.frozen);
   const std::vector<Array> leaves = tree_leaves(state);
   const std::vector<std::string> names = tree_paths(state);
   for (size_t i = 0; i < leaves.size(); ++i) {

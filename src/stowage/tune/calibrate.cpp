@@ -332,7 +332,7 @@ class Calibration {
     const char* how = rates->direct ? "" : " (not past the page cache: the file system refuses)";
     say("disk, reading", "{}{}", rate(d_.disk.read, "B"), how);
     say("disk, writing", "{}", rate(d_.disk.write, "B"));
-    say("disk, beside that each", "{}", format_seconds(d_.disk.latency_s));
+    say("disk, latency of each", "{}", format_seconds(d_.disk.latency_s));
     say("disk beside products", "makes them {:.0f} % slower",
         100 * (1 / (1 - d_.disk.slows_compute) - 1));
     struct statvfs space {};
