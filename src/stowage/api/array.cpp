@@ -20,7 +20,7 @@ std::shared_ptr<ArrayImpl> new_impl(ArrayImpl::State state, const ArrayType& typ
   return impl;
 }
 
-// What lies on disk comes piece by piece: there is no room for a whole array beside the result.
+// Reads an array on disk piece by piece: there is no room for a whole array beside the result.
 void read_staged(const DeviceBuffer& buffer, DType dtype, std::byte* out, DType as, int64_t n) {
   constexpr int64_t kPieceElems = 1 << 16;
   std::vector<std::byte> piece(static_cast<size_t>(std::min(n, kPieceElems) * dtype_bytes(dtype)));
@@ -32,7 +32,7 @@ void read_staged(const DeviceBuffer& buffer, DType dtype, std::byte* out, DType 
   }
 }
 
-// What lies in shards comes from them piece by piece, too.
+// Reads an array in shards, piece by piece too.
 void read_shards(const Array& array, const char* what, std::byte* out, DType as) {
   const ElementReader reader(array);
   check_complete(what, array, reader);

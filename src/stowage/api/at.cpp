@@ -179,7 +179,7 @@ Array AtIndex::get(Mode mode, const std::optional<ScalarValue>& fill_value) cons
     const ResolvedIndex places(array_, indices_);
     const Array part = places.take_slice(array_);
     if (!places.has_arrays) return reshape(part, places.result.dims());
-    // What is read is clamped anyway.
+    // The gather clamps places out of range anyway.
     const Array vectors = mode == Mode::kWrap ? resolved(part, places, mode) : places.vectors;
     const Array read = record1(OpKind::kGather, places.gather, {part, vectors});
     if (mode != IndexMode::kFill) return reshape(read, places.result.dims());

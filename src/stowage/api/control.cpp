@@ -216,7 +216,8 @@ BranchResult run_branches(const BranchRequest& request) {
 
 namespace {
 
-// What the body returns for the inputs. Another number of arrays is refused by whoever records them.
+// The arrays that the body returns for the inputs. The code that records them refuses another
+// number of arrays.
 std::vector<Array> carry_of(const char* what, const LoopRequest& request,
                             std::span<const Array> inputs) {
   const OwnedTree result = request.body(inputs);

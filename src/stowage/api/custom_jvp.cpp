@@ -11,7 +11,7 @@ namespace {
 // that gives the rule's result and what the transpose reads, and a backward rule that is the
 // transpose.
 
-// What the forward rule gives: a tree of two parts.
+// The result of the forward rule: a tree of two parts.
 struct Forward {
   OwnedTree rule;  // keeps `result`
   TreeRef result;

@@ -27,7 +27,7 @@ Array shuffled(Array key, Array x, int64_t axis) {
   return x;
 }
 
-// Which of n are drawn.
+// The numbers, of 0 to n - 1, that are drawn.
 Array drawn(const Array& key, int64_t n, const Shape& shape, const ChoiceOptions& options) {
   const int64_t draws = shape.elems();
   if (n <= 0) trace_error_here("[random] expected at least one element to choose from, got none");

@@ -79,8 +79,8 @@ bool has(const std::string& letters, char c) {
   return letters.find(c) != std::string::npos;
 }
 
-// Of bools whether any is true; else in x's own dtype, to which sums of narrow integers, which are
-// wider, wrap as products of them do.
+// The sum over `axes`. For bools, true if any is true. Other sums are in x's own dtype: those of
+// narrow integers, which are wider, wrap as their products do.
 Array total(const Array& x, const Axes& axes) {
   return x.dtype() == DType::kBool ? any(x, axes) : convert_to(sum(x, axes), x.dtype());
 }

@@ -19,7 +19,7 @@ struct Numbers {
   const Dims &operand_dims, &indices_dims;  // that go along with one another
 };
 
-// What the op itself does not say in these words, or says too late.
+// Checks what the op itself would report in other words, or too late.
 void check(const Numbers& b, const Array& operand, const Array& indices, const Dims& dropped,
            const Dims& map) {
   const int64_t n_map = std::ssize(map);

@@ -119,7 +119,8 @@ void check_linear(const char* what, const SplitReverse& split, size_t n_outputs,
     not_linear(what, split.forward, *culprit);
 }
 
-// What a traced function is differentiated by, and of.
+// The float inputs and outputs of a traced function: it is differentiated by the former, and the
+// latter have cotangents.
 ReverseSpec float_spec(const Graph& graph, size_t n_arguments, size_t n_results) {
   ReverseSpec spec;
   for (size_t i = 0; i < n_arguments; ++i)

@@ -92,7 +92,7 @@ Array resolve_indices(const Array& indices, int64_t extent, IndexMode mode) {
   return indices;
 }
 
-// What a place out of range reads.
+// The value that is read for a place out of range.
 ScalarValue what_fills(const char* name, const Array& x, IndexMode mode,
                        const std::optional<ScalarValue>& fill_value) {
   if (fill_value && mode != IndexMode::kFill)
@@ -266,7 +266,7 @@ ResolvedIndex::ResolvedIndex(const Array& x, std::span<const Index> indices) {
     dims.push_back((slice.limit[a] - slice.start[a] + slice.stride[a] - 1) / slice.stride[a]);
   cut = Shape(dims);
 
-  // Where the axes of the arrays stand in the result: at the first, or in front.
+  // Finds the place of the arrays' axes in the result: that of the first array, or the front.
   Shape spread;
   bool together = true;
   size_t first = all.size(), last = 0;

@@ -11,7 +11,7 @@
 namespace stow::initializers {
 namespace {
 
-/// Of a normal distribution cut off at two deviations.
+/// Standard deviation of a normal distribution cut off at two deviations.
 constexpr double kTruncatedDeviation = .87962566103423978;
 
 enum class Mode { kIn, kOut, kMean, kGeometricMean };

@@ -144,7 +144,7 @@ void keep_crossing_donations(JitEntry& entry) {
   }
 }
 
-// What the entry's programs are compiled for.
+// The target that the entry's programs are compiled for.
 TargetPtr target_of_entry(const JitEntry& entry) {
   return entry.mesh ? target_of(*entry.mesh) : default_device()->target();
 }

@@ -209,7 +209,7 @@ Array norm(const Operand& x, const Axes& axes, double ord, bool keepdims) {
   return run_as_one("norm", [&] {
     if (ord == 2) return sqrt(sum(square(a), axes, keepdims));
     if (std::isinf(ord) && ord < 0) return min(abs(a), axes, keepdims);
-    // Of nothing 0; where the largest is 0, it shares the gradient with that one.
+    // The norm of no elements is 0. If the largest is 0, it shares the gradient with that constant.
     if (std::isinf(ord))
       return a.size() == 0 ? sum(a, axes, keepdims) : maximum(max(abs(a), axes, keepdims), 0);
     if (ord == 0) return astype(sum(astype(a != 0, DType::kI32), axes, keepdims), a.dtype());

@@ -123,7 +123,7 @@ Array fmod(const Operand& a, const Operand& b) {
   const WeakDType dtype = number_dtype(a, b);
   if (!is_integer(dtype.dtype)) return arithmetic(OpKind::kRem, a, b);
   const Array x = to_array(a, dtype), y = to_array(b, dtype);
-  // Of bools by false it is the dividend, in JAX too.
+  // A remainder of bools by false is the dividend, in JAX too.
   return run_as_one(
       "fmod", [&] { return binary_op(OpKind::kRem, x, are_bools(a, b) ? y : unless_zero(y)); });
 }
@@ -253,7 +253,7 @@ Array round(const Operand& x, int decimals) {
                        decimals);
     return a;
   }
-  // What is beyond the dtype's range has no digits to lose.
+  // A factor beyond the dtype's range leaves no digits to round.
   const double factor = std::pow(10.0, decimals);
   if (factor > largest_float(a.dtype())) return a;
   return run_as_one("round", [&] {

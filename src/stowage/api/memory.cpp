@@ -28,7 +28,7 @@ Array in_kind(const Array& x, MemoryKind kind) {
   return record1(OpKind::kDevicePut, DevicePutParams{kind}, {x});
 }
 
-// Of a concrete array; null where it lies on none yet.
+// The device of a concrete array; null if it has no buffer yet.
 DevicePtr device_of(const Array& x) {
   const DeviceBufferPtr& buffer = x.impl()->storage->buffer;
   return buffer ? buffer->device() : nullptr;

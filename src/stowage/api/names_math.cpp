@@ -16,7 +16,7 @@ namespace {
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
-// How a float lies in a word.
+// Layout of a float in a word of integers.
 struct Layout {
   DType words;
   int mantissa, bias;
@@ -37,7 +37,7 @@ Array exact_power_of_two(const Array& n, DType dtype) {
 struct Parts {
   Array fraction, exponent;  // exponent of the integers of the layout
 };
-// Of f32 or f64. The fraction is a product of x, so that it has a gradient.
+// Splits an f32 or f64. The fraction is a product of x, so that it has a gradient.
 Parts parts_of(const Array& x) {
   const DType dtype = x.dtype();
   const Layout f = layout_of(dtype);

@@ -1,4 +1,4 @@
-// What follows an order along an axis: running reductions, sorting, order statistics.
+// Functions built on an order along an axis: running reductions, sorting, order statistics.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -163,7 +163,7 @@ std::pair<Array, Array> top_k(const Operand& x, int64_t k, int axis) {
 
 namespace {
 
-// What a statistic is taken of, in the last axis of `rows`; and the shapes of what it gives.
+// The elements of a statistic, in the last axis of `rows`, and the shapes of its result.
 struct Rows {
   Array rows;
   Dims lead, kept;

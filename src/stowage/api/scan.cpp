@@ -6,7 +6,7 @@
 namespace stow {
 namespace {
 
-// Where a weak initial carry takes the body's type; true if any did.
+// Gives a weak initial carry the body's type. Returns true if any changed.
 bool widen_weak_carry(std::vector<Array>& carry, const Graph& body) {
   bool changed = false;
   for (size_t i = 0; i < carry.size(); ++i) {

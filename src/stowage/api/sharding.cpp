@@ -13,7 +13,7 @@
 namespace stow {
 namespace {
 
-// Whether a leaf is the part of a tree that a path names, or lies in it.
+// True if a leaf is the part of a tree that a path names, or lies in it.
 bool lies_below(std::string_view leaf, std::string_view path) {
   return path.empty() || leaf == path ||
          (leaf.size() > path.size() && leaf.starts_with(path) && leaf[path.size()] == '/');

@@ -69,7 +69,7 @@ Result<int> allocate(const Flags& flags) {
   if (!std::isfinite(flags.time_limit_s) || flags.time_limit_s < 0 || flags.time_limit_s > 1e9)
     return fail("--time-limit: expected seconds from 0 to 1e9, got {}", flags.time_limit_s);
 
-  // What goes to standard output goes there alone; people read on stderr then.
+  // An output that goes to standard output has it to itself; messages go to stderr then.
   const std::string* to_stdout = nullptr;
   const std::array paths = {&flags.output, &flags.json, &flags.svg};
   // --output may be the file itself: its rows are all there again, and their offsets.

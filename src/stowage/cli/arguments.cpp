@@ -81,8 +81,8 @@ bool are_one(const std::string& a, const std::string& b) {
   return !code && one == real_path(b, code) && !code;
 }
 
-// Whether the file, links followed, has the name of a checkpoint in this folder or among what was
-// set aside there.
+// True if the file, links followed, has the name of a checkpoint in this folder, or in a folder of
+// checkpoints set aside there.
 bool is_checkpoint_in(const std::string& path, const std::string& folder) {
   std::error_code code;
   const std::string file = real_path(path, code).string();

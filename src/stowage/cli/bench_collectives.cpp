@@ -33,7 +33,7 @@ struct Row {
   double seconds = 0;      // of the slowest rank in the best round
 };
 
-// What a rank measures. Bytes are those of the whole array, of which every rank has a part.
+// Measures on one rank. Bytes are those of the whole array, of which every rank has a part.
 std::vector<Row> measure(comm::Communicator& communicator, const Options& options) {
   const comm::Group all = communicator.all();
   const int64_t n = all.size(), part = std::max<int64_t>(options.bytes / 4 / n, 1), whole = part * n;

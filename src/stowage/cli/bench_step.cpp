@@ -33,7 +33,7 @@ std::string joined(const std::vector<std::string>& words) {
   return text;
 }
 
-// What would make it another benchmark than its name says.
+// Refuses settings that would make it another benchmark than its name says.
 Result<void> check_settings(const StepArguments& a) {
   for (const std::string& setting : a.settings) {
     if (setting.starts_with("train.compute="))

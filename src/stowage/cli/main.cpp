@@ -65,7 +65,7 @@ const std::vector<Row> kCommands = {
     {"allocate", "packs the buffers of a CSV file", run_allocate},
 };
 
-// Of several processes the first says that work takes long.
+// Only process 0 reports that work takes long.
 Result<int> run_train_noticed(std::span<const std::string> arguments) {
   const Result<comm::Launch> place = comm::launch_of_environment();
   std::optional<SlowWorkNotice> notice;
@@ -73,7 +73,7 @@ Result<int> run_train_noticed(std::span<const std::string> arguments) {
   return run_train(arguments);
 }
 
-// What runs a command that may run as several processes; null for another command.
+// The function of a command that may run as several processes; null for another command.
 Command launched_command(std::span<const std::string> arguments) {
   constexpr std::string_view kBenches[] = {"collectives", "placement"};
   if (arguments[0] == "train") return run_train_noticed;

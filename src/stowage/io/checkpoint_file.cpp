@@ -108,7 +108,7 @@ void remove_old_checkpoints(const std::string& folder, int64_t saved_step,
   const bool has_pinned = keep.pinned_step && kept.contains(*keep.pinned_step);
   if (keep.newest > 0)
     while (kept.size() > static_cast<size_t>(keep.newest))
-      // What was just saved stays even among those of higher steps.
+      // The checkpoint that was just saved stays, even among those of higher steps.
       kept.erase(*kept.begin() == saved_step ? std::next(kept.begin()) : kept.begin());
   if (has_pinned) kept.insert(*keep.pinned_step);
   // The JSON files first: without it a checkpoint is gone, and not half there.
@@ -214,7 +214,7 @@ Result<std::string> set_aside_checkpoints(const std::string& folder) {
 
 namespace {
 
-// What the JSON file of a checkpoint says, checked as far as it can be by itself.
+// Reads the JSON file of a checkpoint and checks it as far as it can be checked by itself.
 Result<CheckpointIndex> read_index(const std::string& path) {
   const Result<std::string> text = read_text_file(path, kMaxJsonBytes);
   if (!text) return text.failure();

@@ -110,7 +110,7 @@ Result<void> check_base_weight(const SafetensorsFile& file, const TensorInfo& te
                                std::string name, const WeightSource* base) {
   if (!base) return {};
   const WeightInfo* weight = base->find(name);
-  // Of a tied model the head is the embedding.
+  // In a tied model the head is the embedding.
   if (!weight && name == "lm_head.weight") weight = base->find("model.embed_tokens.weight");
   if (!weight) return fail("{}: the model has no such weight", shown_name(tensor.name));
   if (Result<void> good = check_tensor(tensor, weight->shape); !good) return good;

@@ -15,8 +15,8 @@ namespace {
 
 constexpr auto kFloat = static_cast<int64_t>(sizeof(float));
 
-// Where the axis of the rank is in one adapter's part of a leaf: [n, r, m] or [n, m, r] in its slot, and
-// the same in an adapter's own array.
+// Layout of one adapter's part of a leaf: the axis of the rank makes it [n, r, m] or [n, m, r], in
+// its slot and in an adapter's own array.
 struct Layout {
   int64_t n = 1, m = 1;
   bool rank_first = false, own_rank_first = false;

@@ -39,7 +39,7 @@ std::vector<float> transposed(const std::vector<float>& x, int64_t rows, int64_t
   return made;
 }
 
-// What the targets add, by the name of the model's tensor.
+// The sums that the targets add, by the name of the model's tensor.
 std::map<std::string, Sum> sums_of(const AdapterFiles& adapter) {
   std::map<std::string, Sum> sums;
   for (const PeftTarget& t : adapter.plan.targets) {

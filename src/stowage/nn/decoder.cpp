@@ -79,7 +79,7 @@ Array as_stream(const DecoderConfig& c, const Array& x, STOW_AT) {
   const CallSiteScope site(at);
   return record1(OpKind::kReshard, ReshardParams{c.stream->mesh, c.stream->sharding}, {x});
 }
-// What a block reads of it: all tokens of its rows.
+// The input of a block with all tokens of its rows.
 Array with_all_tokens(const DecoderConfig& c, const Array& h, STOW_AT) {
   if (!c.stream) return h;
   const CallSiteScope site(at);
@@ -106,7 +106,7 @@ struct Visible {
   std::optional<Array> lo, hi;  // i32 [B, T]
 };
 
-// What a layer reads of its own, and what it gives beside its result.
+// Inputs of one layer, and results beside its output.
 struct LayerInput {
   DecoderLayer weights;
   std::optional<KvCache> cache;  // [B, S, G, D]

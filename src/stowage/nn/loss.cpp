@@ -182,13 +182,13 @@ struct Seen {
 };
 STOW_TREE(Seen, logsumexp, picked);
 
-// What linear_cross_entropy_in_blocks does to h [N, d] and t [N].
+// The loss of linear_cross_entropy_in_blocks, and its gradients, for h [N, d] and t [N].
 class LossInBlocks {
  public:
   LossInBlocks(const Array& h, const Vocabulary& vocabulary, const Array& t)
       : h_(h), vocabulary_(vocabulary), t_(t.astype(DType::kI64)) {}
 
-  // Of every token the logsumexp of its logits, with the loss.
+  // The loss, and the logsumexp of each token's logits.
   std::pair<Array, Array> loss() const {
     const Array nothing = full({n()}, -std::numeric_limits<double>::infinity(), wide());
     const auto step = [&](const Seen& seen, const Columns& columns) {

@@ -26,7 +26,7 @@ void put_under(OptState& state, const std::string& name, OptState under) {
   for (auto& [key, value] : under) state.emplace(name + "/" + key, std::move(value));
 }
 
-// What init() would give, as types alone, to hold a state against.
+// The types of these leaves, to compare a state with.
 Leaves abstract_of(const Leaves& leaves) {
   Leaves result;
   for (const Leaf& leaf : leaves) result.push_back({leaf.path, Array::abstract(leaf.value.type())});

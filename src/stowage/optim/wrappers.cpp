@@ -29,8 +29,8 @@ void update_if(const Array& accept, const NestedTransformation& nested, Leaves& 
   using Updated = std::pair<std::vector<Array>, OptState>;
   std::vector<Array> given;
   for (const Leaf& leaf : updates) given.push_back(leaf.value);
-  // What the update is like is known once it has been traced, which it is first. An update that
-  // leaves a parameter alone is an empty array, which no branch can return.
+  // The first trace of the update shows its types. An update that leaves a parameter alone is an
+  // empty array, which no branch can return.
   std::vector<Array> like(updates.size());
   const auto update = [&](const std::vector<Array>& values, const OptState& before) {
     Leaves leaves = updates;

@@ -60,7 +60,7 @@ Result<void> validate(const Problem& problem, const Solution& solution) {
   std::sort(events.begin(), events.end(), [](const Event& a, const Event& b) {
     return a.time != b.time ? a.time < b.time : a.start < b.start;
   });
-  // What is live, by its first byte. As long as no two share bytes, a newcomer can only clash with
+  // Live buffers by their first byte. As long as no two share bytes, a newcomer can only clash with
   // the two beside it.
   std::map<int64_t, size_t> live;
   for (const Event& event : events) {

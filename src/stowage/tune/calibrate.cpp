@@ -170,7 +170,7 @@ class Calibration {
         },
         o_.threads);
   }
-  // Of the largest product, a cube.
+  // The side of the largest product, a cube.
   int64_t side() const { return static_cast<int64_t>(std::cbrt(static_cast<double>(o_.work))); }
   Probe large_product() const { return product(DType::kF32, side(), side(), side()); }
   double product_rate(DType dtype, int64_t m, int64_t n, int64_t k) const {
