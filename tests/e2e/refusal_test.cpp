@@ -508,7 +508,7 @@ TEST_F(Refusal, OfAFolderOfCheckpointsComesBeforeTheRun) {
   const Outcome second = run(run_train, {});
   ASSERT_FALSE(second.status.ok());
   EXPECT_EQ(second.status.error(),
-            "train.out: " + (folder_ / "out") + ": another run is at work in this folder");
+            "train.out: " + (folder_ / "out") + ": another run is at work in this folder; end it or name another folder");
   EXPECT_EQ(count_entries(folder_ / "out"), 0u);
 }
 

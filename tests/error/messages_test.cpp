@@ -203,7 +203,7 @@ const Case kCases[] = {
      [] {
        f32({3}).index({0, 0});
      },
-     "[index] 2 axes and 0 ellipses for f32[3]\n"
+     "[index] expected at most 1 axes and 1 ellipsis for f32[3], got 2 and 0\n"
      "  at messages_test.cpp:@"},
     {"index_by_floats", [] { f32({3}).index({f32({2})}); },
      "[index] an index must be integers, got f32[2]\n"

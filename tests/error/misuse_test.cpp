@@ -82,14 +82,14 @@ const Case kCases[] = {
      [] {
        jit([](Array x) { return x * 2; }).lower(f32({4})).compile()(ones({5}));
      },
-     "[jit] argument 0 is f32[5], compiled for f32[4]\n  at @"},
+     "[jit] expected argument 0 to be f32[4], as compiled, got f32[5]\n  at @"},
     {"compiled_for_another_structure",
      [] {
        jit([](const std::vector<Array>& x) { return x[0] * 2; })
            .lower(std::vector<Array>{f32({4})})
            .compile()(std::vector<Array>{ones({4}), ones({4})});
      },
-     "[jit] the arguments have another structure than those it was compiled for: 2 leaves, not 1\n"
+     "[jit] expected arguments of the structure that it was compiled for, with 1 leaves, got 2\n"
      "  at @"},
     {"donated_and_used",
      [] {
@@ -103,7 +103,7 @@ const Case kCases[] = {
        const Array x = ones({4});
        jit([](Array a, Array b) { return a + b; }, {.donate_argnums = {0}})(x, x);
      },
-     "[jit] argument 0 is donated, and the same array is argument 1\n  at @"},
+     "[jit] argument 0 is donated, and the same array is argument 1; donate a copy\n  at @"},
     {"empty_argument", [] { jit([](Array x) { return x; })(Array()); },
      "[array] an empty Array has no type; assign one before it is used\n  at @"},
 
@@ -122,7 +122,7 @@ const Case kCases[] = {
        const auto [y, pullback] = vjp([](Array x) { return x * 2; }, f32({2}));
        pullback(f32({3}));
      },
-     "[vjp] output is f32[2], its cotangent f32[3]\n"
+     "[vjp] expected a cotangent f32[2] for output, got f32[3]\n"
      "  at @"},
     {"grad_of_nothing", [] { grad([](const std::vector<Array>&) { return Array(1.0f); })(std::vector<Array>{}); },
      "[grad] nothing to differentiate by: no leaf of the argument is of a float type\n  at @"},

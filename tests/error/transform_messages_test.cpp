@@ -179,13 +179,13 @@ const Case kCases[] = {
            },
            [](None, const Net& ct) { return ct; });
      },
-     "[custom_vjp] the forward rule returns f32[] at 'b', the function f32[2]\n"
+     "[custom_vjp] expected f32[2] at 'b' from the forward rule, as from the function, got f32[]\n"
      "  at transform_messages_test.cpp:@"},
     {"custom_backward_type",
      [] { custom(good_forward(), [](None, const Net& ct) {
             return Net{ct.w, sum(ct.b)};
           }); },
-     "[custom_vjp] the backward rule returns f32[] for argument '0/b', which is f32[2]\n"
+     "[custom_vjp] expected f32[2] from the backward rule for argument '0/b', got f32[]\n"
      "  at transform_messages_test.cpp:@"},
     {"custom_backward_tree",
      [] { custom(good_forward(), [](None, const Net& ct) { return std::tuple(ct, ct.w); }); },
@@ -217,7 +217,7 @@ const Case kCases[] = {
     // ---- custom_jvp ----
     {"rule_result",
      [] { by_rule([](const Net& n, const Net& dn) { return std::pair(Net{n.w, n.w}, dn); }); },
-     "[custom_jvp] the rule returns f32[3] at 'b' and a tangent f32[2] for it\n"
+     "[custom_jvp] expected a tangent f32[3] at 'b' from the rule, as its result is, got f32[2]\n"
      "  at transform_messages_test.cpp:@"},
     {"rule_result_of_another_type",
      [] {
@@ -231,7 +231,7 @@ const Case kCases[] = {
          return std::pair(n, Net{dn.w, astype(dn.b, DType::kBF16)});
        });
      },
-     "[custom_jvp] the rule returns f32[2] at 'b' and a tangent bf16[2] for it\n"
+     "[custom_jvp] expected a tangent f32[2] at 'b' from the rule, as its result is, got bf16[2]\n"
      "  at transform_messages_test.cpp:@"},
     {"rule_tangent_tree",
      [] {
@@ -269,14 +269,14 @@ const Case kCases[] = {
     {"linearize_tangent",
      [] { linearize([](const Net& n) { return n; }, Net{ones({3}), ones({2})})
             .second(Net{ones({3}), ones({3})}); },
-     "[linearize] primal '0/b' is f32[2], its tangent f32[3]\n  at transform_messages_test.cpp:@"},
+     "[linearize] expected a tangent f32[2] for primal '0/b', got f32[3]\n  at transform_messages_test.cpp:@"},
     {"transpose_not_linear",
      [] { linear_transpose([](const Array& x) { return sin(x * 2); }, ones({3})); },
      "[linear_transpose] the function is not linear: its derivative depends on f32[3], the result of "
      "mul at transform_messages_test.cpp:@"},
     {"transpose_cotangent",
      [] { linear_transpose([](const Array& x) { return x * 2; }, ones({3}))(ones({2})); },
-     "[linear_transpose] output is f32[3], its cotangent f32[2]\n"
+     "[linear_transpose] expected a cotangent f32[3] for output, got f32[2]\n"
      "  at transform_messages_test.cpp:@"},
     {"transpose_int", [] { linear_transpose([](const Array& x) { return x * 2; }, i32({3})); },
      "[linear_transpose] expected a float as argument '0', got i32[3]"},
@@ -304,7 +304,7 @@ const Case kCases[] = {
        const auto [y, pullback] = vjp([](const Net& n) { return n; }, Net{f32({3}), f32({2})});
        pullback(Net{f32({3}), f32({3})});
      },
-     "[vjp] output 'b' is f32[2], its cotangent f32[3]\n"
+     "[vjp] expected a cotangent f32[2] for output 'b', got f32[3]\n"
      "  at transform_messages_test.cpp:@"},
     {"jvp_tangent",
      [] {

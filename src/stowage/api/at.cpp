@@ -146,7 +146,7 @@ Array AtIndex::multiply(const Operand& value, Mode mode) const {
 Array AtIndex::divide(const Operand& value, Mode mode) const {
   const CallSiteScope site(at_);
   if (!is_float(array_.dtype()))
-    trace_error_here("[at] divide of {}: integers have no inverse", to_string(array_.type()));
+    trace_error_here("[at] expected floats for divide, got {}", to_string(array_.type()));
   // Divided once by all of a place's divisors.
   const Array divisor = AtIndex(ones_like(array_), indices_, at_).multiply(value, mode);
   return array_ / divisor;

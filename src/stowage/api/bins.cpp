@@ -66,7 +66,7 @@ std::pair<Array, Array> histogram(const Operand& x, const Array& edges,
   if (edges.rank() != 1 || edges.size() < 2)
     trace_error_here("[histogram] edges must be a vector of 2 or more, got {}",
                      to_string(edges.type()));
-  if (options.range) trace_error_here("[histogram] a range is for a number of bins, not for edges");
+  if (options.range) trace_error_here("[histogram] a range has no effect with edges; leave it out");
   return pair_of(traced_or_run("histogram", [&] {
     const Array all = convert_to(edges, a.dtype());
     return std::vector{counts_of(a, all, options), all};

@@ -122,8 +122,8 @@ std::vector<Array> record_while(const LoopBody& loop, std::vector<Array> carry,
   const size_t n_carries = carry.size();
   NestedTrace body = trace_loop_body(loop, carry);
   if (body.graph.outputs().size() != carry.size())
-    trace_error_here("[{}] the body returns {} arrays, the carry has {}", loop.what,
-                     body.graph.outputs().size() - (carry.size() - n_carries), n_carries);
+    trace_error_here("[{}] expected {} arrays from the body, as the carry has, got {}", loop.what,
+                     n_carries, body.graph.outputs().size() - (carry.size() - n_carries));
   std::vector<ArrayType> types;
   for (const Array& c : carry) types.push_back(c.type());
   std::vector<std::string> names = loop.names;

@@ -42,8 +42,9 @@ void complete_tangents(const TreeRef& result, const TreeRef& tangent) {
     if (leaves[i].empty() || !is_float(of[i].dtype()))
       leaves[i] = zeros_of(of[i].type());
     else if (!(leaves[i].type() == of[i].type()))
-      trace_error_here("[custom_jvp] the rule returns {}{} and a tangent {} for it",
-                       to_string(of[i].type()), at_leaf(paths[i]), to_string(leaves[i].type()));
+      trace_error_here(
+          "[custom_jvp] expected a tangent {}{} from the rule, as its result is, got {}",
+          to_string(of[i].type()), at_leaf(paths[i]), to_string(leaves[i].type()));
   }
   assign_leaves(tangent, leaves);
 }

@@ -230,8 +230,8 @@ std::vector<Array> pull_back(const Linearized& linearized, const TreeRef& result
     const auto k = static_cast<size_t>(i);
     const ArrayType& type = linearized.output_types[k];
     if (cotangents[k].empty() || !(cotangents[k].type() == type))
-      trace_error_here("[{}] output{} is {}, its cotangent {}", what,
-                       paths[k].empty() ? "" : " '" + paths[k] + "'", to_string(type),
+      trace_error_here("[{}] expected a cotangent {} for output{}, got {}", what, to_string(type),
+                       paths[k].empty() ? "" : " '" + paths[k] + "'",
                        cotangents[k].empty() ? "an empty Array" : to_string(cotangents[k].type()));
   }
   return pull_back_leaves(linearized, linearized.residuals, cotangents);

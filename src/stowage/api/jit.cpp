@@ -82,8 +82,9 @@ void check_donation(const JitEntry& entry, std::span<const Array> arguments) {
     if (!entry.options.donated[i]) continue;
     for (size_t j = 0; j < arguments.size(); ++j)
       if (j != i && arguments[j].impl()->storage == arguments[i].impl()->storage)
-        trace_error_here("[{}] argument {} is donated, and the same array is argument {}",
-                         entry.name, entry.input_names[i], entry.input_names[j]);
+        trace_error_here(
+            "[{}] argument {} is donated, and the same array is argument {}; donate a copy",
+            entry.name, entry.input_names[i], entry.input_names[j]);
   }
 }
 
@@ -402,9 +403,9 @@ void check_arguments(const JitEntry& entry, std::span<const TreeRef> arguments) 
       trace_error_here("[{}] expected argument {}, as compiled, got {}", entry.name,
                        entry.input_names[i], paths[i]);
     if (!(leaves[i].type() == want) || leaves[i].type().weak != want.weak)
-      trace_error_here("[{}] argument {} is {}{}, compiled for {}{}", entry.name, paths[i],
-                       to_string(leaves[i].type()), leaves[i].type().weak ? " (weak)" : "",
-                       to_string(want), want.weak ? " (weak)" : "");
+      trace_error_here("[{}] expected argument {} to be {}{}, as compiled, got {}{}", entry.name,
+                       paths[i], to_string(want), want.weak ? " (weak)" : "",
+                       to_string(leaves[i].type()), leaves[i].type().weak ? " (weak)" : "");
     const auto place = [](const std::string& mesh) {
       return mesh.empty() ? std::string("on one device")
                           : fmt::format("over a mesh as {}", mesh.substr(0, mesh.rfind(") ") + 1));
@@ -416,9 +417,8 @@ void check_arguments(const JitEntry& entry, std::span<const TreeRef> arguments) 
                        place(entry.input_mesh_keys[i]));
   }
   trace_error_here(
-      "[{}] the arguments have another structure than those it was compiled for: {} leaves, "
-      "not {}",
-      entry.name, leaves.size(), entry.n_leaves);
+      "[{}] expected arguments of the structure that it was compiled for, with {} leaves, got {}",
+      entry.name, entry.n_leaves, leaves.size());
 }
 
 }  // namespace stow

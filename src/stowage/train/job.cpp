@@ -110,8 +110,10 @@ Job::Job(const TrainConfig& config, TargetPtr target, ModelFactory factory,
       tracing_(std::make_unique<std::mutex>()) {
   for (const int64_t batch : {config.data.batch, config.eval_batch()})
     if (batch % config.mesh.batch_parts() != 0)
-      trace_error("a batch of {} cannot be cut over mesh.replica = {} times mesh.data = {}", batch,
-                  config.mesh.replica, config.mesh.data);
+      trace_error(
+          "a batch of {} cannot be cut over mesh.replica = {} times mesh.data = {}; expected a "
+          "multiple of their product",
+          batch, config.mesh.replica, config.mesh.data);
   TrainState state;
   state.model = model_->parameters();
   const Optimizer optimizer = optimizer_of(config.optimizer);
