@@ -48,7 +48,7 @@ TEST(Shortfall, SumsWhatEachKindLacks) {
 }
 
 TEST(OrderedGraph, ItsLayoutIsOfTheOrderOfTheFewestDeviceBytes) {
-  const TargetPtr target = cpu_target(1);
+  const TargetPtr target = host_target(1);
   const Graph graph = two_products();
   const LowerOptions options = lowering_options({}, *target);
   int64_t least = std::numeric_limits<int64_t>::max(), as_written = 0;
@@ -72,7 +72,7 @@ TEST(OrderedGraph, ItsLayoutIsOfTheOrderOfTheFewestDeviceBytes) {
 }
 
 TEST(OrderedGraph, NoLayoutFallsShortByLessThanItsBound) {
-  const TargetPtr target = cpu_target(1);
+  const TargetPtr target = host_target(1);
   const Graph graph = two_products();
   const LowerOptions options = lowering_options({}, *target);
   const int64_t least = OrderedGraph(graph, options).least_device_bytes();
@@ -88,7 +88,7 @@ TEST(OrderedGraph, NoLayoutFallsShortByLessThanItsBound) {
 }
 
 TEST(OrderedGraph, WithoutReuseTheOrderDoesNotMatter) {
-  const TargetPtr target = cpu_target(1);
+  const TargetPtr target = host_target(1);
   const Graph graph = two_products();
   const auto planned = [&](bool reuse) {
     CompileOptions options;

@@ -43,7 +43,7 @@ Graph offloaded_step() {
 
 Planned planned_within(const Graph& graph, int64_t capacity, CompileOptions options = {}) {
   options.capacities[0] = capacity;
-  return search_plan(graph, options, *cpu_target(1)).planned;
+  return search_plan(graph, options, *host_target(1)).planned;
 }
 int64_t device_bytes(const Planned& planned) { return planned.plan.analysis.device().total_bytes; }
 
