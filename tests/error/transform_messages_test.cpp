@@ -223,7 +223,7 @@ const Case kCases[] = {
      [] {
        by_rule([](const Net& n, const Net& dn) { return std::pair(Net{n.w, n.w}, Net{dn.w, dn.w}); });
      },
-     "[custom_jvp] the rule returns f32[3] at 'b', the function f32[2]\n"
+     "[custom_jvp] expected f32[2] at 'b' from the rule, as from the function, got f32[3]\n"
      "  at transform_messages_test.cpp:@"},
     {"rule_tangent_dtype",
      [] {
