@@ -52,7 +52,7 @@ std::pair<Array, Array> histogram(const Operand& x, int64_t bins, const Histogra
   if (bins < 1) trace_error_here("[histogram] expected at least 1 bin, got {}", bins);
   const Array a = checked(x, options);
   if (a.size() == 0 && !options.range)
-    trace_error_here("[histogram] {} has no smallest element; give a range", to_string(a.type()));
+    trace_error_here("[histogram] expected elements or a range, got {}", to_string(a.type()));
   return pair_of(traced_or_run("histogram", [&] {
     const Array edges = edges_of(a, bins, options);
     return std::vector{counts_of(a, edges, options), edges};
@@ -126,7 +126,7 @@ Unique unique(const Operand& x, int64_t size, const std::optional<double>& fill_
   if (size < 0) trace_error_here("[unique] expected a size of 0 or more, got {}", size);
   const auto n = static_cast<int32_t>(a.size());
   if (n == 0 && size > 0 && !fill_value)
-    trace_error_here("[unique] {} has no element to fill with; give a fill_value",
+    trace_error_here("[unique] expected an element to fill with, got {}; give a fill_value",
                      to_string(a.type()));
   const std::vector<Array> parts = traced_or_run("unique", [&]() -> std::vector<Array> {
     const auto filling = [&] {

@@ -262,7 +262,7 @@ std::optional<std::string> find_cover_fault(const CheckpointIndex& index) {
     const std::optional<CoverFault> fault = cover_fault(tensor.info.shape, slices);
     if (!fault) continue;
     if (fault->is_too_irregular)
-      return says(fmt::format("its {} pieces are no grid", tensor.pieces.size()));
+      return says(fmt::format("its {} pieces do not make a grid", tensor.pieces.size()));
     if (fault->slices.empty())
       return says(fmt::format("no piece has its elements {}", to_string(fault->where)));
     const auto file = [&](size_t k) -> const std::string& {

@@ -290,8 +290,8 @@ Result<ExactResult> pack_exact(const Problem& problem, const ExactOptions& optio
     if (rects.size() > 1 || rects[0].offset != 0)
       return fail("buffer {}: exact packing takes buffers of one rectangle at offset 0", b);
     if (rects[0].size % alignment != 0)
-      return fail("buffer {}: size {} is no multiple of the largest alignment {}", b, rects[0].size,
-                  alignment);
+      return fail("buffer {}: expected a multiple of the largest alignment {} as size, got {}", b,
+                  alignment, rects[0].size);
   }
   return Driver(problem, options).run();
 }

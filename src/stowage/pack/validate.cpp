@@ -35,7 +35,8 @@ Result<void> validate(const Problem& problem, const Solution& solution) {
     const int64_t base = solution.offsets[b], alignment = problem.buffers[b].alignment;
     if (base < 0) return fail("buffer {}: offset {} is negative", b, base);
     if (alignment < 1 || base % alignment != 0)
-      return fail("buffer {}: offset {} is no multiple of its alignment {}", b, base, alignment);
+      return fail("buffer {}: expected a multiple of its alignment {} as offset, got {}", b,
+                  alignment, base);
     for (const Rect& r : problem.buffers[b].rects) {
       if (r.size < 0 || r.offset < 0 || r.lower > r.upper)
         return fail("buffer {}: a malformed rectangle", b);
