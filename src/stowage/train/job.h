@@ -48,8 +48,18 @@ struct JobPrograms {
   }
 };
 
+/// Names of phases. Each phase of a run has one program.
+inline constexpr const char* kInitPhase = "init";
+inline constexpr const char* kEvalPhase = "eval";
+inline constexpr const char* kSamplePhase = "sample";
 /// Returns the name of a step's phase by batch shape: "step", "step (batch shape 1)", …
 std::string step_phase(size_t shape);
+
+/// The use of a program in a run.
+enum class ProgramKind { kInit, kStep, kEval, kSample };
+/// Returns the use of the program of a phase. `phase`: kInitPhase, kEvalPhase, kSamplePhase or a
+/// step_phase().
+ProgramKind program_kind(std::string_view phase);
 
 /// A plan of all programs of a job under one placement.
 struct JobPlan {
@@ -60,7 +70,7 @@ struct JobPlan {
   std::string peak_phase;           ///< Name of the phase that has the device's peak.
   /// One program, and the bytes of the run while it runs.
   struct Phase {
-    std::string name;  ///< step_phase(), "init", "eval" or "sample".
+    std::string name;  ///< step_phase(), kInitPhase, kEvalPhase or kSamplePhase.
     BytesByKind peak_bytes{}, lower_bound_bytes{};
   };
   std::vector<Phase> phases;
