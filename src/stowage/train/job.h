@@ -14,7 +14,6 @@
 #include "stowage/runtime/null/device_description.h"
 #include "stowage/session/compile.h"
 #include "stowage/train/config.h"
-#include "stowage/train/decoder_model.h"
 #include "stowage/train/model.h"
 #include "stowage/train/placements.h"
 
@@ -109,11 +108,11 @@ class Job {
  public:
   /// `overrides`: shardings of leaves of state() and frozen() that differ from the configuration's.
   /// Errors: TraceError if the model cannot be built.
-  Job(const TrainConfig& config, TargetPtr target, ModelFactory factory = decoder_model,
+  Job(const TrainConfig& config, TargetPtr target, ModelFactory factory,
       const LeafShardings& overrides = {});
   /// A job for the CPU with `threads` threads. `device`: the device that plans are made for.
-  explicit Job(const TrainConfig& config, int threads, ModelFactory factory = decoder_model,
-               DeviceDescriptionPtr device = nullptr);
+  Job(const TrainConfig& config, int threads, ModelFactory factory,
+      DeviceDescriptionPtr device = nullptr);
   ~Job();
   Job(Job&&) noexcept;
 
