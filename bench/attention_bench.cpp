@@ -16,8 +16,8 @@
 
 #include "measure.h"
 #include "product.h"
+#include "stowage/core/half.h"
 #include "stowage/runtime/cpu/kernels/attention.h"
-#include "stowage/runtime/cpu/kernels/half.h"
 
 namespace stow {
 namespace {
@@ -47,7 +47,7 @@ std::vector<T> random_values(int64_t n) {
   std::vector<T> out(static_cast<size_t>(n));
   uint32_t x = 1;
   for (T& value : out)
-    cpu::narrow(float(int32_t(x = x * 1664525u + 1013904223u)) * 0x1p-31f, value);
+    narrow(float(int32_t(x = x * 1664525u + 1013904223u)) * 0x1p-31f, value);
   return out;
 }
 
@@ -150,7 +150,7 @@ void add(Arguments arguments) {
           fmt::format("{}/B{}/H{}/G{}/T{}/S{}/D{}/{}/{}/threads:{}", type, c.batch, c.heads, c.kv_heads, c.q_len,
                       c.kv_len, c.dim, c.size ? c.mask + std::to_string(c.size) : c.mask, is_backward ? "backward" : "forward", threads);
       const auto run = [=](benchmark::State& state) {
-        if (type == "bf16") measure<cpu::Bf16>(state, c, threads, DType::kBF16, is_backward);
+        if (type == "bf16") measure<Bf16>(state, c, threads, DType::kBF16, is_backward);
         else measure<float>(state, c, threads, DType::kF32, is_backward);
       };
       benchmark::RegisterBenchmark(name.c_str(), run)->UseManualTime()->Iterations(kTurns);

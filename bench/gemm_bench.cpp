@@ -15,7 +15,7 @@
 
 #include "measure.h"
 #include "product.h"
-#include "stowage/runtime/cpu/kernels/half.h"
+#include "stowage/core/half.h"
 
 namespace stow {
 namespace {
@@ -27,7 +27,7 @@ Aligned random_buffer(DType t, int64_t n) {
     x = x * 1664525u + 1013904223u;
     const float value = float(int32_t(x)) * 0x1p-31f;
     if (t == DType::kF32) static_cast<float*>(out.data.get())[i] = value;
-    else cpu::narrow(value, static_cast<cpu::Bf16*>(out.data.get())[i]);
+    else narrow(value, static_cast<Bf16*>(out.data.get())[i]);
   }
   return out;
 }

@@ -1,6 +1,7 @@
 #!/bin/sh
-# Enforces the table of folders in ARCHITECTURE.md on the includes of src/. Not a compiler: it reads
-# the #include lines as they stand, in every header and source.
+# Enforces the table of folders in ARCHITECTURE.md on the includes of src/, and that runtime/cpu alone
+# includes its own headers. Not a compiler: it reads the #include lines as they stand, in every header
+# and source.
 # Usage: layers.sh ROOT. Prints one line a fault; status 1 when there is any.
 set -eu
 cd "$1"
@@ -62,6 +63,8 @@ find src -type f \( -name '*.h' -o -name '*.cpp' -o -name '*.cc' -o -name '*.cu'
         to = parts[2]
         if (!((folder, to) in may))
           fault(file ":" number ": `" folder "` may not include `" to "` (" path ")")
+        if (path ~ /^stowage\/runtime\/cpu\// && file !~ /^src\/stowage\/runtime\/cpu\//)
+          fault(file ":" number ": only runtime/cpu may include runtime/cpu (" path ")")
       }
       close(file)
       files++

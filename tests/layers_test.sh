@@ -46,6 +46,12 @@ reset; echo '#include <stowage/core/b.h>' >>"$tree/src/stowage/ir/c.cpp"
 expect 1 'with quotes'
 reset; echo '#include "stowage/stowage.h"' >>"$tree/src/stowage/ir/c.cpp"
 expect 1 'src/stowage/ir/c.cpp:3: `ir` may not include `api`'
+reset; mkdir -p "$tree/src/stowage/runtime/cpu" "$tree/src/stowage/runtime/comm"
+echo '| `runtime` | devices | core |' >>"$tree/ARCHITECTURE.md"
+echo '#include "stowage/runtime/cpu/e.h"' >"$tree/src/stowage/runtime/cpu/f.h"
+expect 0 '0 faults'
+echo '#include "stowage/runtime/cpu/e.h"' >"$tree/src/stowage/runtime/comm/g.h"
+expect 1 'src/stowage/runtime/comm/g.h:1: only runtime/cpu may include runtime/cpu'
 reset; mkdir "$tree/src/stowage/new"; : >"$tree/src/stowage/new/d.cpp"
 expect 1 '`new` has no row'
 reset; : >"$tree/src/stray.cpp"

@@ -30,7 +30,7 @@ using testing::RandomProgram;
 using testing::Sample;
 
 std::vector<TargetPtr> targets() {
-  return {cpu_target(2), std::make_shared<const OtherTarget>(2)};
+  return {host_target(2), std::make_shared<const OtherTarget>(2)};
 }
 
 TEST(Targets, RunEverySampleAsTheReferenceSays) {
@@ -193,7 +193,7 @@ TEST_F(TargetsTrain, ToTheSameBits) {
       c->memory.host = 1'000'000'000;
     }
     const auto other = std::make_shared<const OtherTarget>(2);
-    const std::vector<std::string> want = losses(whole, cpu_target(2));
+    const std::vector<std::string> want = losses(whole, host_target(2));
     ASSERT_EQ(want.size(), 6u);
     std::vector<std::string> got = losses(half, other);
     half.train.steps = 6;

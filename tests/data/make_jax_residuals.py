@@ -1,4 +1,4 @@
-"""Writes jax_residuals.json: what JAX's saved_residuals lists, for tests/unit/residuals_test.cpp.
+"""Writes jax_residuals.json: what JAX's saved_residuals lists, for tests/unit/passes/residuals_test.cpp.
 
 Run with JAX 0.10 on a CPU: JAX_PLATFORMS=cpu python make_jax_residuals.py > jax_residuals.json
 """

@@ -1,7 +1,7 @@
 """Writes llama_steps.json: losses of a small Llama's first steps as JAX and optax train it.
 
   python tests/data/make_llama_steps.py > tests/data/llama_steps.json
-Weights and tokens come from formulas that the test has too; see tests/unit/llama_steps_test.cpp.
+Weights and tokens come from formulas that the test has too; see tests/unit/train/step_run_test.cpp.
 """
 import json
 

@@ -105,10 +105,10 @@ TEST(SweepCommand, TheLargestBatchFitsAndTheNextDoesNot) {
   ASSERT_GE(*largest, 2);
   SweepPoint changed = point;
   changed.batch = *largest;
-  EXPECT_TRUE(planner.least_need(changed)->fits);
+  EXPECT_TRUE(planner.plan_leanest(changed)->fits);
   EXPECT_TRUE(planner.plan(changed)->fits);
   changed.batch = *largest + 2;
-  EXPECT_FALSE(planner.least_need(changed)->fits);
+  EXPECT_FALSE(planner.plan_leanest(changed)->fits);
   EXPECT_FALSE(planner.plan(changed)->fits);
 }
 
@@ -156,7 +156,7 @@ TEST(ReplicationReport, TheSavingIsThatOfThePlanWhichCutsThem) {
   EXPECT_LT(*found.peak_if_all_cut, plan.peak_bytes[0]);
   EXPECT_EQ(*found.peak_if_all_cut, cut.plan(placement).peak_bytes[0]);
   for (const WholeValue& value : found.values) {
-    if (!value.peak_if_cut) continue;
+    if (!value.peak_if_sharded) continue;
     EXPECT_TRUE(value.name.starts_with("model/")) << value.name;
     EXPECT_EQ(value.bytes, value.type.bytes());
     EXPECT_GE(value.bytes * 100, plan.peak_bytes[0]);
@@ -164,7 +164,7 @@ TEST(ReplicationReport, TheSavingIsThatOfThePlanWhichCutsThem) {
     AxisSharding by_width = whole_sharding(2);
     by_width.axes[1].push_back(0);
     const Job one(whole.config(), whole.target(), whole.factory(), {{value.name, by_width}});
-    EXPECT_EQ(*value.peak_if_cut, one.plan(placement).peak_bytes[0]);
+    EXPECT_EQ(*value.peak_if_sharded, one.plan(placement).peak_bytes[0]);
   }
   const std::vector<std::string> lines = replication_lines(found);
   EXPECT_THAT(lines, ::testing::Contains(::testing::AllOf(
@@ -178,14 +178,14 @@ TEST(ReplicationReport, MomentsStandApartAndNothingIsSaidOfWhatIsCut) {
   const Replication found = find_replication(moments, moments.plan({.policy = StepPolicy::kRecompute}), {}, 2);
   ASSERT_GE(found.values.size(), 2u);
   for (const WholeValue& value : found.values)
-    EXPECT_TRUE(!value.peak_if_cut || value.name.starts_with("optimizer/")) << value.name;
+    EXPECT_TRUE(!value.peak_if_sharded || value.name.starts_with("optimizer/")) << value.name;
   EXPECT_GT(found.n_unplanned, 0u);
   EXPECT_THAT(replication_lines(found).back(),
               HasSubstr("more; all of them cut over data (mesh.parameters = sharded, mesh.optimizer = "
                         "sharded), the peak falls from "));
   const Job cut = job_of({"mesh.data=8", "mesh.parameters=sharded"});
   const Replication nothing = find_replication(cut, cut.plan({.policy = StepPolicy::kRecompute}), {});
-  for (const WholeValue& value : nothing.values) EXPECT_FALSE(value.peak_if_cut) << value.name;
+  for (const WholeValue& value : nothing.values) EXPECT_FALSE(value.peak_if_sharded) << value.name;
   const Job one = job_of({});
   EXPECT_TRUE(find_replication(one, one.plan({.policy = StepPolicy::kRecompute}), {}).values.empty());
 }

@@ -13,7 +13,7 @@
 #include "stowage/session/compile.h"
 #include "stowage/plan/memory_plan.h"
 #include "stowage/session/step_times.h"
-#include "tests/fuzz/apart.h"
+#include "tests/fuzz/child_process.h"
 #include "tests/fuzz/random_program.h"
 #include "tests/fuzz/random_step.h"
 #include "tests/fuzz/shrink.h"
@@ -105,8 +105,8 @@ std::string check(const RandomProgram& program) {
   return "";
 }
 std::string judge(const RandomProgram& program) {
-  return testing::forks() ? testing::check_in_child_process([&] { return check(program); })
-                          : check(program);
+  return testing::forks_checks() ? testing::check_in_child_process([&] { return check(program); })
+                                 : check(program);
 }
 
 std::string report(const char* kind, uint64_t seed, RandomProgram program,

@@ -10,7 +10,7 @@
 
 #include "stowage/base/inside.h"
 #include "stowage/stowage.h"
-#include "tests/fuzz/apart.h"
+#include "tests/fuzz/child_process.h"
 #include "tests/fuzz/random_program.h"
 #include "tests/support/execute.h"
 

@@ -17,7 +17,7 @@
 #include "stowage/io/safetensors.h"
 #include "stowage/io/weights.h"
 #include "stowage/text/tokenizer_folder.h"
-#include "tests/fuzz/apart.h"
+#include "tests/fuzz/child_process.h"
 #include "tests/support/gguf_kit.h"
 #include "tests/support/peft_kit.h"
 #include "tests/support/source_path.h"

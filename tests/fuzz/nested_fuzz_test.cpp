@@ -13,7 +13,7 @@
 #include <fmt/ranges.h>
 
 #include "stowage/stowage.h"
-#include "tests/fuzz/apart.h"
+#include "tests/fuzz/child_process.h"
 #include "tests/fuzz/near.h"
 #include "tests/fuzz/random_function.h"
 #include "tests/fuzz/random_program.h"
@@ -321,7 +321,8 @@ Fault judge(const Expression& expression, uint64_t seed, const std::vector<Check
         return fmt::format("exception: {}", error.what());
       }
     };
-    const std::string fault = testing::forks() ? testing::check_in_child_process(run) : run();
+    const std::string fault =
+        testing::forks_checks() ? testing::check_in_child_process(run) : run();
     if (!fault.empty()) return {check.name + ": " + fault, {check}};
   }
   return {};

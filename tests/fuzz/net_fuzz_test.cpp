@@ -17,7 +17,7 @@
 #include "stowage/ir/schedule_walk.h"
 #include "stowage/session/compile.h"
 #include "stowage/stowage.h"
-#include "tests/fuzz/apart.h"
+#include "tests/fuzz/child_process.h"
 #include "tests/fuzz/random_net.h"
 
 namespace stow {

@@ -12,7 +12,7 @@
 #include "stowage/ops/verify.h"
 #include "stowage/passes/partition.h"
 #include "stowage/passes/residuals.h"
-#include "tests/fuzz/apart.h"
+#include "tests/fuzz/child_process.h"
 #include "tests/fuzz/near.h"
 #include "tests/fuzz/random_program.h"
 #include "tests/support/check_lives.h"

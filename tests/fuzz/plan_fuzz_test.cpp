@@ -16,7 +16,7 @@
 #include "stowage/ir/print.h"
 #include "stowage/ops/verify.h"
 #include "stowage/passes/fuse.h"
-#include "tests/fuzz/apart.h"
+#include "tests/fuzz/child_process.h"
 #include "tests/fuzz/near.h"
 #include "tests/fuzz/random_program.h"
 #include "tests/fuzz/shrink.h"
@@ -31,7 +31,7 @@ namespace {
 using testing::Bytes;
 using testing::environment;
 using testing::Execution;
-using testing::forks;
+using testing::forks_checks;
 using testing::kind_of;
 using testing::number;
 using testing::RandomProgram;
@@ -166,7 +166,7 @@ std::string compare_aliases(const RandomProgram& program, const std::vector<int>
 // What does not hold of a program; empty when all does.
 std::string check(const RandomProgram& program) {
   const Graph& graph = program.graph;
-  const int threads = forks() ? 1 : 2;
+  const int threads = forks_checks() ? 1 : 2;
   try {
     verify(graph);
     if (std::string fault = testing::check_lives_of_all(graph, program.donated); !fault.empty())
@@ -259,7 +259,8 @@ std::string check(const RandomProgram& program) {
 }
 
 std::string judge(const RandomProgram& program) {
-  return forks() ? testing::check_in_child_process([&] { return check(program); }) : check(program);
+  return forks_checks() ? testing::check_in_child_process([&] { return check(program); })
+                        : check(program);
 }
 
 std::string text_of(const RandomProgram& program) {

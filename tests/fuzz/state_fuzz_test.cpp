@@ -8,7 +8,7 @@
 #include "stowage/base/inside.h"
 #include "stowage/plan/memory_plan.h"
 #include "stowage/session/compile.h"
-#include "tests/fuzz/apart.h"
+#include "tests/fuzz/child_process.h"
 #include "tests/fuzz/random_state.h"
 #include "tests/support/execute.h"
 

@@ -28,6 +28,7 @@
 #include "stowage/ir/schedule_printer.h"
 #include "stowage/ops/verify.h"
 #include "stowage/passes/combine.h"
+#include "stowage/passes/combine_all_reduces.h"
 #include "stowage/passes/dead_code.h"
 #include "stowage/passes/fuse.h"
 #include "stowage/passes/gather_blocks.h"
@@ -86,6 +87,7 @@ const std::map<std::string, std::function<Graph(const Graph&)>>& passes() {
       {"partition", partition_as_marked},
       {"realize_residuals", [](const Graph& graph) { return realize_residuals(graph, nullptr); }},
       {"combine_sums", combine_sums},
+      {"combine_all_reduces", combine_all_reduces},
       {"move_parts", move_parts},
       {"sink_moves", sink_moves},
       {"sink_into_scans", [](const Graph& graph) { return sink_into_scans(graph); }},
@@ -217,9 +219,13 @@ std::vector<Case> read_cases(const std::filesystem::path& path) {
   return cases;
 }
 
+// A policy that keeps nothing, or products if that is its name.
 PolicyPtr any_policy(std::string_view name) {
-  return std::make_shared<Policy>(
-      Policy{std::string(name), [](const PolicyQuery&) { return PolicyAnswer(); }, {}});
+  const bool keeps = name == "keep_products";
+  const auto decide = [keeps](const PolicyQuery& query) {
+    return PolicyAnswer{keeps && query.op == OpKind::kDotGeneral ? Mark::kKeep : Mark::kRecompute};
+  };
+  return std::make_shared<Policy>(Policy{std::string(name), decide, {}});
 }
 
 // The text after the passes. Verified before, between and after them; a fixed point of reading.

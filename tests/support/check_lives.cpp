@@ -250,12 +250,12 @@ std::string check_lives_of_all(const Graph& graph, const std::vector<bool>& dona
   Graph g = flatten_all(graph);
   g = remove_dead_code(realize_residuals(move_parts(simplify(g)), nullptr));
   g = stream_tiles(remove_dead_code(unroll_scans(sink_into_scans(sink_moves(g)))), {.bytes = kTileBytes});
-  const TargetPtr target = cpu_target(1);
+  const TargetPtr target = host_target(1);
   for (int order = 0; order < kNumOrderStrategies; ++order)
     for (const bool apart : {false, true}) {
       LowerOptions options{.donated = donated,
                            .order = static_cast<OrderStrategy>(order),
-                           .iterations_apart = apart,
+                           .places_per_iteration = apart,
                            .target = kernel_target(*target)};
       const Schedule schedule = lower(g, options);
       const size_t n_moves = count_moves(schedule);

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "stowage/core/scalar.h"
-#include "stowage/runtime/cpu/reference/reference.h"
+#include "stowage/runtime/reference/reference.h"
 
 namespace stow::testing {
 namespace {

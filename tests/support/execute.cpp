@@ -162,7 +162,7 @@ Execution execute(const Graph& graph, const CompileOptions& options,
 
 Execution execute(const Graph& graph, const CompileOptions& options,
                   const std::vector<Bytes>& inputs, int threads) {
-  return execute(graph, options, inputs, cpu_target(threads));
+  return execute(graph, options, inputs, host_target(threads));
 }
 
 }  // namespace stow::testing

@@ -10,7 +10,7 @@ namespace {
 // `f` of x as a float array, as one program outside traces.
 template <typename F>
 Array activation(const char* name, const Operand& x, const F& f) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const Array a = to_float_array(x);
   return run_as_one(name, [&] { return f(a); });
 }
@@ -18,7 +18,7 @@ Array activation(const char* name, const Operand& x, const F& f) {
 }  // namespace
 
 Array relu6(const Operand& x) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const Array a = to_array(x);
   // No gradient at the bounds and at NaN.
   return run_as_one("relu6", [&] {
@@ -51,7 +51,7 @@ Array celu(const Operand& x, double alpha) {
 }
 
 Array hard_tanh(const Operand& x) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const Array a = to_array(x);
   return run_as_one("hard_tanh", [&] { return where(a > 1, 1, where(a < -1, -1, a)); });
 }
@@ -87,11 +87,11 @@ Array log_sigmoid(const Operand& x) {
 }
 
 Array glu(const Operand& x, int axis) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const Array a = to_float_array(x);
-  const auto i = static_cast<int>(check_axis("glu", axis, a.rank(), a.type()));
+  const auto i = static_cast<int>(normalize_axis("glu", axis, a.rank(), a.type()));
   if (a.shape()[i] % 2 != 0)
-    fail_here("[glu] axis {} of {} has no two halves", axis, to_string(a.type()));
+    trace_error_here("[glu] axis {} of {} has no two halves", axis, to_string(a.type()));
   return run_as_one("glu", [&] {
     const std::vector<Array> halves = split(a, 2, i);
     return halves[0] * sigmoid(halves[1]);

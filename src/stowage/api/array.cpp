@@ -52,11 +52,11 @@ void read_shards(const Array& array, const char* what, std::byte* out, DType as)
   const std::string subject =
       fmt::format("{} is traced by {}", describe(array), array.impl()->trace->what);
   if (std::string_view(what) == "bool")
-    fail_here(
+    trace_error_here(
         "[bool] {}: C++ cannot branch on a value that is not known while tracing; use "
         "cond(condition, true_fn, false_fn) or where(condition, a, b)",
         subject);
-  fail_here(
+  trace_error_here(
       "[{}] {}: its value is not known while tracing; return it from the function and read "
       "the result",
       what, subject);
@@ -83,12 +83,13 @@ Array Array::scalar(ScalarValue value) {
 
 Array Array::from_bytes(const void* data, int64_t n, DType data_dtype, Shape shape, DType dtype,
                         SourceLocation at) {
-  const Site site(at);
+  const CallSiteScope site(at);
   const ArrayType type{dtype, std::move(shape)};
   for (int64_t d : type.shape)
-    if (d < 0) fail_here("[from] negative extent in {}", to_string(type));
+    if (d < 0) trace_error_here("[from] negative extent in {}", to_string(type));
   if (type.elems() != n)
-    fail_here("[from] {} holds {} elements, the data has {}", to_string(type), type.elems(), n);
+    trace_error_here("[from] {} holds {} elements, the data has {}", to_string(type), type.elems(),
+                     n);
   const auto* const elements = static_cast<const std::byte*>(data);
   const int64_t width = dtype_bytes(dtype), data_width = dtype_bytes(data_dtype);
   const auto write = [&](int64_t offset, std::span<std::byte> out) {
@@ -109,29 +110,29 @@ bool Array::is_abstract() const {
 }
 
 const ArrayType& Array::type() const {
-  if (!impl_) fail_here("[array] an empty Array has no type; assign one before it is used");
+  if (!impl_) trace_error_here("[array] an empty Array has no type; assign one before it is used");
   return impl_->type;
 }
 
 int64_t Array::dim(int axis) const {
   const int rank = shape().rank();
   if (axis < -rank || axis >= rank)
-    fail_here("[dim] axis {} is out of range for {}", axis, to_string(type()));
+    trace_error_here("[dim] axis {} is out of range for {}", axis, to_string(type()));
   return shape()[axis < 0 ? axis + rank : axis];
 }
 
 void Array::read(void* out, DType as, const char* what, SourceLocation at) const {
-  const Site site(at);
+  const CallSiteScope site(at);
   const std::string_view name(what);
   const std::string bare(name.substr(0, name.find('(')));
   const ArrayType& t = type();
   if (is_traced()) fail_traced(*this, bare.c_str());
   if (is_abstract())
-    fail_here("[{}] {} is abstract: it has a type and no data", bare, describe(*this));
+    trace_error_here("[{}] {} is abstract: it has a type and no data", bare, describe(*this));
   const Storage& storage = *impl_->storage;
   if (!storage.donated.empty())
-    fail_here("[{}] {} was donated to {} and cannot be used again", bare, describe(*this),
-              storage.donated);
+    trace_error_here("[{}] {} was donated to {} and cannot be used again", bare, describe(*this),
+                     storage.donated);
   if (storage.shards) return read_shards(*this, bare.c_str(), static_cast<std::byte*>(out), as);
   const std::byte* const data =
       storage.buffer ? host_address(*storage.buffer) : storage.literal.data();
@@ -141,16 +142,17 @@ void Array::read(void* out, DType as, const char* what, SourceLocation at) const
 }
 
 void Array::check_one(SourceLocation at) const {
-  const Site site(at);
-  if (size() != 1) fail_here("[item] {} has {} elements, not one", describe(*this), size());
+  const CallSiteScope site(at);
+  if (size() != 1) trace_error_here("[item] {} has {} elements, not one", describe(*this), size());
 }
 
 bool Array::truth(SourceLocation at) const {
-  const Site site(at);
+  const CallSiteScope site(at);
   type();
   if (is_traced()) fail_traced(*this, "bool");
   if (size() != 1)
-    fail_here("[bool] {} has {} elements, not one; use any() or all()", describe(*this), size());
+    trace_error_here("[bool] {} has {} elements, not one; use any() or all()", describe(*this),
+                     size());
   bool value = false;
   read(&value, DType::kBool, "bool", at);
   return value;
@@ -186,8 +188,8 @@ std::vector<std::byte> scalar_bytes(const ScalarValue& value, DType dtype) {
 const DeviceBufferPtr& buffer_of(const Array& array, const DevicePtr& device) {
   Storage& storage = *array.impl()->storage;
   if (!storage.donated.empty())
-    fail_here("[array] {} was donated to {} and cannot be used again", describe(array),
-              storage.donated);
+    trace_error_here("[array] {} was donated to {} and cannot be used again", describe(array),
+                     storage.donated);
   if (storage.shards) refuse_over_mesh("array", mesh_sharding_of(array).mesh());
   const bool is_literal = !storage.literal.empty();
   if (is_literal && (!storage.buffer || storage.buffer->device() != device)) {

@@ -38,7 +38,7 @@ std::vector<Array> scan_interleave(const std::vector<Array>& even, const std::ve
   std::vector<Array> result;
   for (size_t i = 0; i < even.size(); ++i) {
     const auto k =
-        static_cast<int>(check_axis("associative_scan", axis, odd[i].rank(), odd[i].type()));
+        static_cast<int>(normalize_axis("associative_scan", axis, odd[i].rank(), odd[i].type()));
     const int64_t n = odd[i].shape()[k], n_even = even[i].shape()[k];
     Dims dims = odd[i].shape().dims();
     dims[static_cast<size_t>(k)] = 2 * n;
@@ -53,14 +53,14 @@ std::vector<Array> scan_flip(const std::vector<Array>& leaves, int axis) {
 }
 
 int64_t scan_length(const std::vector<Array>& leaves, int axis, SourceLocation at) {
-  const Site site(at);
+  const CallSiteScope site(at);
   std::optional<int64_t> length;
   for (const Array& x : leaves) {
     const int64_t n =
-        x.shape()[static_cast<int>(check_axis("associative_scan", axis, x.rank(), x.type()))];
+        x.shape()[static_cast<int>(normalize_axis("associative_scan", axis, x.rank(), x.type()))];
     if (length.value_or(n) != n)
-      fail_here("[associative_scan] leaves differ along axis {}: {} and {}", axis,
-                to_string(leaves[0].type()), to_string(x.type()));
+      trace_error_here("[associative_scan] leaves differ along axis {}: {} and {}", axis,
+                       to_string(leaves[0].type()), to_string(x.type()));
     length = n;
   }
   return length.value_or(0);

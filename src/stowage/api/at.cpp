@@ -77,10 +77,10 @@ Array resolved(const Array& part, const ResolvedIndex& places, IndexMode mode) {
 Array applied(const std::function<Array(const Array&)>& function, const Array& x) {
   const SourceLocation here = context().site;
   const Array y = function(x);
-  const Site back(here);
+  const CallSiteScope back(here);
   if (y.empty() || !(y.type() == x.type()))
-    fail_here("[at] the function to apply gives {} for {}",
-              y.empty() ? "an empty Array" : to_string(y.type()), to_string(x.type()));
+    trace_error_here("[at] the function to apply gives {} for {}",
+                     y.empty() ? "an empty Array" : to_string(y.type()), to_string(x.type()));
   return y;
 }
 
@@ -103,7 +103,7 @@ AtIndex Array::at(std::initializer_list<Index> indices, SourceLocation at) const
 }
 
 Array AtIndex::update(OpKind op, const Operand& value, Mode mode, bool negate) const {
-  const Site site(at_);
+  const CallSiteScope site(at_);
   const WeakDType dtype{array_.dtype(), array_.type().weak};
   const Array v = to_array(value, dtype);
   if (dtype.dtype == DType::kBool && (op == OpKind::kScatterMin || op == OpKind::kScatterMax)) {
@@ -115,8 +115,8 @@ Array AtIndex::update(OpKind op, const Operand& value, Mode mode, bool negate) c
     const ArrayType target{v.dtype(), places.result};
     if (v.rank() > places.result.rank() ||
         !(broadcast_shapes("at", v.type(), target) == places.result))
-      fail_here("[at] {} does not broadcast to ({}), the places of {}", to_string(v.type()),
-                to_string(places.result), to_string(array_.type()));
+      trace_error_here("[at] {} does not broadcast to ({}), the places of {}", to_string(v.type()),
+                       to_string(places.result), to_string(array_.type()));
     Array u = reshape(broadcast_array(v, places.result), places.read.dims());
     if (negate) u = -u;
     const Array part = places.take_slice(array_);
@@ -144,15 +144,15 @@ Array AtIndex::multiply(const Operand& value, Mode mode) const {
   return update(OpKind::kScatterMul, value, mode);
 }
 Array AtIndex::divide(const Operand& value, Mode mode) const {
-  const Site site(at_);
+  const CallSiteScope site(at_);
   if (!is_float(array_.dtype()))
-    fail_here("[at] divide of {}: integers have no inverse", to_string(array_.type()));
+    trace_error_here("[at] divide of {}: integers have no inverse", to_string(array_.type()));
   // Divided once by all of a place's divisors.
   const Array divisor = AtIndex(ones_like(array_), indices_, at_).multiply(value, mode);
   return array_ / divisor;
 }
 Array AtIndex::power(const Operand& value, Mode mode) const {
-  const Site site(at_);
+  const CallSiteScope site(at_);
   return pow(array_, AtIndex(ones_like(array_), indices_, at_).multiply(value, mode));
 }
 Array AtIndex::min(const Operand& value, Mode mode) const {
@@ -163,7 +163,7 @@ Array AtIndex::max(const Operand& value, Mode mode) const {
 }
 
 Array AtIndex::apply(const std::function<Array(const Array&)>& function, Mode mode) const {
-  const Site site(at_);
+  const CallSiteScope site(at_);
   return run_as_one("at", [&] {
     if (!ResolvedIndex(array_, indices_).has_arrays) return set(applied(function, get()));
     const Array none = zeros(array_.shape(), DType::kI32);
@@ -172,9 +172,9 @@ Array AtIndex::apply(const std::function<Array(const Array&)>& function, Mode mo
 }
 
 Array AtIndex::get(Mode mode, const std::optional<ScalarValue>& fill_value) const {
-  const Site site(at_);
+  const CallSiteScope site(at_);
   if (fill_value && mode != Mode::kFill)
-    fail_here("[at] a fill_value is read in mode kFill alone");
+    trace_error_here("[at] a fill_value is read in mode kFill alone");
   return run_as_one("at", [&] {
     const ResolvedIndex places(array_, indices_);
     const Array part = places.take_slice(array_);

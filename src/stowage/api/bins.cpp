@@ -36,8 +36,8 @@ Array checked(const Operand& x, const HistogramOptions& options) {
   const Array given = to_float_array(x);
   if (!options.weights) return with_weak(given, false);
   if (!(options.weights->shape() == given.shape()))
-    fail_here("[histogram] expected weights of the shape of the array, got {} for {}",
-              to_string(options.weights->type()), to_string(given.type()));
+    trace_error_here("[histogram] expected weights of the shape of the array, got {} for {}",
+                     to_string(options.weights->type()), to_string(given.type()));
   return with_weak(convert_to(given, float_dtype(x, *options.weights).dtype), false);
 }
 
@@ -48,11 +48,11 @@ std::pair<Array, Array> pair_of(const std::vector<Array>& two) {
 }  // namespace
 
 std::pair<Array, Array> histogram(const Operand& x, int64_t bins, const HistogramOptions& options) {
-  const Site site(x.at);
-  if (bins < 1) fail_here("[histogram] expected at least 1 bin, got {}", bins);
+  const CallSiteScope site(x.at);
+  if (bins < 1) trace_error_here("[histogram] expected at least 1 bin, got {}", bins);
   const Array a = checked(x, options);
   if (a.size() == 0 && !options.range)
-    fail_here("[histogram] {} has no smallest element; give a range", to_string(a.type()));
+    trace_error_here("[histogram] {} has no smallest element; give a range", to_string(a.type()));
   return pair_of(traced_or_run("histogram", [&] {
     const Array edges = edges_of(a, bins, options);
     return std::vector{counts_of(a, edges, options), edges};
@@ -61,11 +61,12 @@ std::pair<Array, Array> histogram(const Operand& x, int64_t bins, const Histogra
 
 std::pair<Array, Array> histogram(const Operand& x, const Array& edges,
                                   const HistogramOptions& options) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const Array a = checked(x, options);
   if (edges.rank() != 1 || edges.size() < 2)
-    fail_here("[histogram] edges must be a vector of 2 or more, got {}", to_string(edges.type()));
-  if (options.range) fail_here("[histogram] a range is for a number of bins, not for edges");
+    trace_error_here("[histogram] edges must be a vector of 2 or more, got {}",
+                     to_string(edges.type()));
+  if (options.range) trace_error_here("[histogram] a range is for a number of bins, not for edges");
   return pair_of(traced_or_run("histogram", [&] {
     const Array all = convert_to(edges, a.dtype());
     return std::vector{counts_of(a, all, options), all};
@@ -73,10 +74,10 @@ std::pair<Array, Array> histogram(const Operand& x, const Array& edges,
 }
 
 Array digitize(const Operand& x, const Array& bins, bool right) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const Array a = to_array(x);
   if (bins.rank() != 1)
-    fail_here("[digitize] bins must be a vector, got {}", to_string(bins.type()));
+    trace_error_here("[digitize] bins must be a vector, got {}", to_string(bins.type()));
   const auto n = static_cast<int32_t>(bins.size());
   return run_as_one("digitize", [&] {
     if (n == 0) return zeros(a.shape(), DType::kI32);
@@ -88,12 +89,12 @@ Array digitize(const Operand& x, const Array& bins, bool right) {
 
 Array interp(const Operand& x, const Operand& xp, const Operand& fp,
              const std::optional<double>& left, const std::optional<double>& right) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const WeakDType dtype = float_dtype(x, xp);
   const Array a = to_array(x, dtype), p = to_array(xp, dtype), f = to_float_array(fp);
   if (p.rank() != 1 || f.rank() != 1 || p.size() != f.size() || p.size() == 0)
-    fail_here("[interp] the points must be two vectors of one extent, got {} and {}",
-              to_string(p.type()), to_string(f.type()));
+    trace_error_here("[interp] the points must be two vectors of one extent, got {} and {}",
+                     to_string(p.type()), to_string(f.type()));
   const auto n = static_cast<int32_t>(p.size());
   return run_as_one("interp", [&] {
     const auto at = [](const Array& v, const Array& i) { return take(v, i, 0, IndexMode::kClip); };
@@ -111,7 +112,7 @@ Array interp(const Operand& x, const Operand& xp, const Operand& fp,
 }
 
 Array isin(const Operand& x, const Operand& tests, bool invert) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const Array a = to_array(x), t = to_array(tests);
   return run_as_one("isin", [&] {
     const Array found = any(expand_dims(a, -1) == ravel(t), -1);
@@ -120,12 +121,13 @@ Array isin(const Operand& x, const Operand& tests, bool invert) {
 }
 
 Unique unique(const Operand& x, int64_t size, const std::optional<double>& fill_value) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const Array a = to_array(x);
-  if (size < 0) fail_here("[unique] expected a size of 0 or more, got {}", size);
+  if (size < 0) trace_error_here("[unique] expected a size of 0 or more, got {}", size);
   const auto n = static_cast<int32_t>(a.size());
   if (n == 0 && size > 0 && !fill_value)
-    fail_here("[unique] {} has no element to fill with; give a fill_value", to_string(a.type()));
+    trace_error_here("[unique] {} has no element to fill with; give a fill_value",
+                     to_string(a.type()));
   const std::vector<Array> parts = traced_or_run("unique", [&]() -> std::vector<Array> {
     const auto filling = [&] {
       return full_like(zeros({size}, a.dtype()), fill_value.value_or(0));

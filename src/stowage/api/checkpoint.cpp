@@ -8,7 +8,7 @@ namespace stow {
 CheckpointResult run_checkpoint(const TreeRef& arguments, const LeafFunction& function,
                                 const PolicyPtr& policy, const CheckpointOptions& options,
                                 SourceLocation at) {
-  const Site site(at);
+  const CallSiteScope site(at);
   CheckpointResult result;
   std::vector<Array> operands = leaves_of(arguments);
   const std::vector<std::string> paths = paths_of(arguments);
@@ -28,7 +28,7 @@ CheckpointResult run_checkpoint(const TreeRef& arguments, const LeafFunction& fu
 }
 
 Array checkpoint_name(const Operand& x, std::string name) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   return record1(OpKind::kName, NameParams{std::move(name)}, {to_array(x)});
 }
 

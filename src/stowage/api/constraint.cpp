@@ -10,10 +10,11 @@ namespace {
 
 Array constrain(const char* what, const Array& x, const std::string& path, const Sharding& to) {
   if (!to.named())
-    fail_here("[{}] expected a NamedSharding, got {}; device_put moves to a device or a memory",
-              what, to_string(to));
+    trace_error_here(
+        "[{}] expected a NamedSharding, got {}; device_put moves to a device or a memory", what,
+        to_string(to));
   if (const MeshShape* mesh = manual_mesh())
-    fail_here(
+    trace_error_here(
         "[{}] expected a call outside of the body of shard_map, got {} in the body of one over {}, "
         "where arrays are parts; constrain the argument or the result",
         what, to_string(to), to_string(*mesh));
@@ -26,7 +27,7 @@ Array constrain(const char* what, const Array& x, const std::string& path, const
 
 std::vector<Array> constrain_leaves(const char* what, const TreeRef& tree, const Sharding& to,
                                     SourceLocation at) {
-  const Site site(at);
+  const CallSiteScope site(at);
   std::vector<Array> leaves = leaves_of(tree);
   const std::vector<std::string> paths = paths_of(tree);
   for (size_t i = 0; i < leaves.size(); ++i) leaves[i] = constrain(what, leaves[i], paths[i], to);
@@ -34,12 +35,12 @@ std::vector<Array> constrain_leaves(const char* what, const TreeRef& tree, const
 }
 
 Array with_sharding_constraint(const Operand& x, const Sharding& to) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   return constrain("with_sharding_constraint", to_array(x), "", to);
 }
 
 Array sharding::reshard(const Operand& x, const Sharding& to) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   return constrain("reshard", to_array(x), "", to);
 }
 

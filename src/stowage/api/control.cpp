@@ -80,9 +80,9 @@ void agree_on_outputs(const BranchRequest& request, std::vector<NestedTrace>& br
       const Graph &one = branches[0].graph, &other = branches[b].graph;
       const ArrayType &type = one.type(one.outputs()[i]), &its = other.type(other.outputs()[i]);
       if (!(type == its))
-        fail_here("[{}] {} is {} in {} and {} in {}", request.what, leaf_name("output", paths[i]),
-                  to_string(type), branch_name(request, 0), to_string(its),
-                  branch_name(request, b));
+        trace_error_here("[{}] {} is {} in {} and {} in {}", request.what,
+                         leaf_name("output", paths[i]), to_string(type), branch_name(request, 0),
+                         to_string(its), branch_name(request, b));
     }
   }
 }
@@ -90,7 +90,8 @@ void agree_on_outputs(const BranchRequest& request, std::vector<NestedTrace>& br
 // A bool scalar of the predicate.
 Array predicate_of(const Operand& pred) {
   if (pred.rank() != 0)
-    fail_here("[cond] the predicate must be a scalar, got {}", to_string(to_array(pred).type()));
+    trace_error_here("[cond] the predicate must be a scalar, got {}",
+                     to_string(to_array(pred).type()));
   return pred.dtype().dtype == DType::kBool ? to_array(pred) : binary_op(OpKind::kNe, pred, 0);
 }
 
@@ -98,8 +99,8 @@ Array predicate_of(const Operand& pred) {
 Array branch_number(const Operand& index, size_t n_branches) {
   const DType dtype = index.dtype().dtype;
   if (index.rank() != 0 || is_float(dtype) || dtype == DType::kBool)
-    fail_here("[switch_] the index must be an integer scalar, got {}",
-              to_string(to_array(index).type()));
+    trace_error_here("[switch_] the index must be an integer scalar, got {}",
+                     to_string(to_array(index).type()));
   if (dtype == DType::kI32) return with_weak(to_array(index), false);
   Array number = to_array(index, {dtype, false});
   if (dtype_bytes(dtype) >= 4) {
@@ -113,7 +114,7 @@ void check_loop_carry(std::string_view what, std::span<const Array> carry,
                       const std::vector<std::string>& paths) {
   for (size_t i = 0; i < carry.size(); ++i)
     if (carry[i].empty())
-      fail_here("[{}] {} is an empty Array", what, leaf_name("carry", paths[i]));
+      trace_error_here("[{}] {} is an empty Array", what, leaf_name("carry", paths[i]));
 }
 
 std::vector<Array> record_while(const LoopBody& loop, std::vector<Array> carry,
@@ -121,8 +122,8 @@ std::vector<Array> record_while(const LoopBody& loop, std::vector<Array> carry,
   const size_t n_carries = carry.size();
   NestedTrace body = trace_loop_body(loop, carry);
   if (body.graph.outputs().size() != carry.size())
-    fail_here("[{}] the body returns {} arrays, the carry has {}", loop.what,
-              body.graph.outputs().size() - (carry.size() - n_carries), n_carries);
+    trace_error_here("[{}] the body returns {} arrays, the carry has {}", loop.what,
+                     body.graph.outputs().size() - (carry.size() - n_carries), n_carries);
   std::vector<ArrayType> types;
   for (const Array& c : carry) types.push_back(c.type());
   std::vector<std::string> names = loop.names;
@@ -130,12 +131,12 @@ std::vector<Array> record_while(const LoopBody& loop, std::vector<Array> carry,
   const SourceLocation here = context().site;
   NestedTrace test = trace_nested(loop.what, types, names, 0, [&](std::span<const Array> inputs) {
     const Array truth = condition(inputs.first(n_carries));
-    const Site back(here);
+    const CallSiteScope back(here);
     if (!current_trace()->last_effect.empty())
-      fail_here("[{}] debug_print in the condition of a loop: print in its body", loop.what);
+      trace_error_here("[{}] debug_print in the condition of a loop: print in its body", loop.what);
     if (truth.rank() != 0 || truth.dtype() != DType::kBool)
-      fail_here("[{}] the condition must return a bool scalar, it returns {}", loop.what,
-                to_string(truth.type()));
+      trace_error_here("[{}] the condition must return a bool scalar, it returns {}", loop.what,
+                       to_string(truth.type()));
     return std::vector<Array>{truth};
   });
   const WhileParams params{static_cast<int>(test.captures.size()),
@@ -159,10 +160,10 @@ LoopBody loop_body(const char* what, const TreeRef& init) {
 }  // namespace
 
 BranchResult run_branches(const BranchRequest& request) {
-  const Site site(request.index.at);
+  const CallSiteScope site(request.index.at);
   BranchResult result;
   if (request.branches.empty())
-    fail_here("[{}] expected at least one branch, got none", request.what);
+    trace_error_here("[{}] expected at least one branch, got none", request.what);
   const auto body = [&]() -> std::vector<Array> {
     const bool is_cond = std::string_view(request.what) == "cond";
     const Array index = is_cond ? predicate_of(request.index)
@@ -172,7 +173,7 @@ BranchResult run_branches(const BranchRequest& request) {
     std::vector<ArrayType> types;
     for (size_t i = 0; i < operands.size(); ++i) {
       if (operands[i].empty())
-        fail_here("[{}] operand {} is an empty Array", request.what, paths[i]);
+        trace_error_here("[{}] operand {} is an empty Array", request.what, paths[i]);
       types.push_back(operands[i].type());
     }
     std::vector<NestedTrace> branches;
@@ -228,7 +229,7 @@ std::vector<Array> carry_of(const char* what, const LoopRequest& request,
 }  // namespace
 
 std::vector<Array> run_while(const LoopRequest& request, const LeafFunction& condition) {
-  const Site site(request.at);
+  const CallSiteScope site(request.at);
   return traced_or_run("while_loop", [&]() -> std::vector<Array> {
     LoopBody loop = loop_body("while_loop", request.init);
     loop.body = [&](std::span<const Array> inputs) { return carry_of("while_loop", request, inputs); };
@@ -242,13 +243,13 @@ std::vector<Array> run_while(const LoopRequest& request, const LeafFunction& con
 
 std::vector<Array> run_fori(const LoopRequest& request, const Operand& lower,
                             const Operand& upper) {
-  const Site site(request.at);
+  const CallSiteScope site(request.at);
   return traced_or_run("fori_loop", [&]() -> std::vector<Array> {
     for (const Operand* bound : {&lower, &upper})
       if (bound->rank() != 0 || is_float(bound->dtype().dtype) ||
           bound->dtype().dtype == DType::kBool)
-        fail_here("[fori_loop] the bounds must be integer scalars, got {}",
-                  to_string(to_array(*bound).type()));
+        trace_error_here("[fori_loop] the bounds must be integer scalars, got {}",
+                         to_string(to_array(*bound).type()));
     // As in JAX, the counter is weak where the lower bound is and keeps its dtype.
     const DType dtype = promote(lower.dtype(), upper.dtype()).dtype;
     const bool weak = lower.dtype().weak && lower.dtype().dtype == dtype;
@@ -258,10 +259,10 @@ std::vector<Array> run_fori(const LoopRequest& request, const Operand& lower,
     const SourceLocation here = context().site;
     loop.body = [&](std::span<const Array> inputs) {
       std::vector<Array> outputs = carry_of("fori_loop", request, inputs);
-      const Site back(here);
+      const CallSiteScope back(here);
       if (outputs.size() != inputs.size() - 1)
-        fail_here("[fori_loop] the body returns {} arrays, the carry has {}", outputs.size(),
-                  inputs.size() - 1);
+        trace_error_here("[fori_loop] the body returns {} arrays, the carry has {}", outputs.size(),
+                         inputs.size() - 1);
       outputs.insert(outputs.begin(),
                      binary_op(OpKind::kAdd, inputs[0], scalar_constant(1, WeakDType{dtype, weak})));
       return outputs;
@@ -276,7 +277,7 @@ std::vector<Array> run_fori(const LoopRequest& request, const Operand& lower,
       const int64_t first = lower.scalar().integer, end = upper.scalar().integer;
       int64_t length = 0;
       if (first < end && __builtin_sub_overflow(end, first, &length))
-        fail_here("[fori_loop] from {} to {} is too far to count", first, end);
+        trace_error_here("[fori_loop] from {} to {} is too far to count", first, end);
       const size_t n_carries = carry.size();
       NestedTrace body = trace_loop_body(loop, carry);
       ScanParams params;

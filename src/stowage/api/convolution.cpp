@@ -24,8 +24,8 @@ void check_lengths(std::string_view name,
                    std::initializer_list<std::pair<const Dims*, const char*>> lists, size_t n) {
   for (const auto& [list, what] : lists)
     if (list->size() != n)
-      fail_here("[{}] expected an entry of {} for each axis, got {} for {}", name, what,
-                list->size(), n);
+      trace_error_here("[{}] expected an entry of {} for each axis, got {} for {}", name, what,
+                       list->size(), n);
 }
 
 // Axes of `type` in the order: the first letter, the second, then the spatial letters as given.
@@ -35,8 +35,9 @@ Dims order_of(const std::string& axes, const std::string& leading, const std::st
   for (const char letter : leading + spatial) {
     const size_t at = axes.find(letter);
     if (at == axes.npos || static_cast<int>(axes.size()) != type.shape.rank())
-      fail_here("[conv_general_dilated] axes \"{}\" of {} must be {} and one letter of \"{}\" each",
-                axes, to_string(type), leading, spatial);
+      trace_error_here(
+          "[conv_general_dilated] axes \"{}\" of {} must be {} and one letter of \"{}\" each", axes,
+          to_string(type), leading, spatial);
     order.push_back(static_cast<int64_t>(at));
   }
   return order;
@@ -76,7 +77,7 @@ Dims spatial_of(const Array& x) {
 
 Array window_op(OpKind op, const char* name, const Operand& x, const Dims& window,
                 const WindowOptions& options) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const Array a = to_array(x);
   const auto n = static_cast<size_t>(a.rank());
   WindowParams p;
@@ -106,8 +107,8 @@ struct Pool {
 Pool pool_of(const char* name, const Array& x, const Dims& window, const Dims& strides,
              const Padding& padding) {
   if (x.rank() != static_cast<int>(window.size()) + 2)
-    fail_here("[{}] a window of {} axes over {}, which is no [N, S..., C] of them", name,
-              window.size(), to_string(x.type()));
+    trace_error_here("[{}] a window of {} axes over {}, which is no [N, S..., C] of them", name,
+                     window.size(), to_string(x.type()));
   const Dims steps = or_ones(strides, window.size());
   check_lengths(name, {{&steps, "strides"}}, window.size());
   const Dims extents(x.shape().begin() + 1, x.shape().end() - 1);
@@ -128,15 +129,16 @@ std::vector<PadWidth> Padding::widths(std::string_view function, const Dims& ext
                                       const Dims& windows, const Dims& strides) const {
   if (rule_.empty() && widths_.size() == extents.size()) return widths_;
   if (rule_.empty())
-    fail_here("[{}] expected an entry of padding for each axis, got {} for {}", function,
-              widths_.size(), extents.size());
+    trace_error_here("[{}] expected an entry of padding for each axis, got {} for {}", function,
+                     widths_.size(), extents.size());
   std::vector<PadWidth> result(extents.size());
   if (rule_ == "VALID") return result;
   if (rule_ != "SAME" && rule_ != "SAME_LOWER")
-    fail_here("[{}] padding \"{}\" is not VALID, SAME or SAME_LOWER", function, rule_);
+    trace_error_here("[{}] padding \"{}\" is not VALID, SAME or SAME_LOWER", function, rule_);
   for (size_t i = 0; i < extents.size(); ++i) {
     if (strides[i] < 1)
-      fail_here("[{}] expected strides of 1 or more, got {} for axis {}", function, strides[i], i);
+      trace_error_here("[{}] expected strides of 1 or more, got {} for axis {}", function,
+                       strides[i], i);
     const int64_t out = (extents[i] + strides[i] - 1) / strides[i];
     const int64_t sum = std::max<int64_t>((out - 1) * strides[i] + windows[i] - extents[i], 0);
     const int64_t less = sum / 2;
@@ -146,12 +148,12 @@ std::vector<PadWidth> Padding::widths(std::string_view function, const Dims& ext
 }
 
 Array conv_general_dilated(const Operand& lhs, const Operand& rhs, const ConvOptions& options) {
-  const Site site(lhs.at);
+  const CallSiteScope site(lhs.at);
   const WeakDType dtype = promote(lhs.dtype(), rhs.dtype());
   const Array x = to_array(lhs, dtype), k = to_array(rhs, dtype);
   if (x.rank() < 2 || x.rank() != k.rank())
-    fail_here("[conv_general_dilated] {} and {} are not of one rank of at least 2",
-              to_string(x.type()), to_string(k.type()));
+    trace_error_here("[conv_general_dilated] {} and {} are not of one rank of at least 2",
+                     to_string(x.type()), to_string(k.type()));
   const auto n = static_cast<size_t>(x.rank()) - 2;
   const Letters axes = letters_of(options, n);
   return run_as_one("conv", [&] {
@@ -171,7 +173,7 @@ Array conv_general_dilated(const Operand& lhs, const Operand& rhs, const ConvOpt
     const bool is_stretched = std::any_of(p.lhs_dilation.begin(), p.lhs_dilation.end(),
                                           [](int64_t step) { return step != 1; });
     if (is_stretched && !options.padding.is_rule("VALID") && !options.padding.is_rule(""))
-      fail_here(
+      trace_error_here(
           "[conv_general_dilated] a rule of padding does not say what is meant beside "
           "lhs_dilation: give widths, or use conv_transpose");
     for (const PadWidth& w :
@@ -195,7 +197,7 @@ Array conv(const Operand& lhs, const Operand& rhs, const Dims& strides, const Pa
 
 Array conv_transpose(const Operand& lhs, const Operand& rhs, const Dims& strides,
                      const ConvOptions& options) {
-  const Site site(lhs.at);
+  const CallSiteScope site(lhs.at);
   const ArrayType type{rhs.dtype().dtype, rhs.shape()};
   const auto n = static_cast<size_t>(std::max(type.shape.rank() - 2, 0));
   check_lengths("conv_transpose", {{&strides, "strides"}}, n);
@@ -227,12 +229,12 @@ Array conv_transpose(const Operand& lhs, const Operand& rhs, const Dims& strides
 }
 
 Array convolve(const Operand& a, const Operand& v, std::string_view mode) {
-  const Site site(a.at);
+  const CallSiteScope site(a.at);
   const WeakDType dtype = float_dtype(a, v);
   Array x = to_array(a, dtype), k = to_array(v, dtype);
   if (x.rank() != 1 || k.rank() != 1 || x.size() == 0 || k.size() == 0)
-    fail_here("[convolve] expected two vectors with elements, got {} and {}", to_string(x.type()),
-              to_string(k.type()));
+    trace_error_here("[convolve] expected two vectors with elements, got {} and {}",
+                     to_string(x.type()), to_string(k.type()));
   if (x.size() < k.size()) std::swap(x, k);
   const int64_t n = k.size();
   PadWidth width{n - 1, n - 1};
@@ -241,7 +243,7 @@ Array convolve(const Operand& a, const Operand& v, std::string_view mode) {
   else if (mode == "valid")
     width = {};
   else if (mode != "full")
-    fail_here("[convolve] mode \"{}\" is not full, same or valid", mode);
+    trace_error_here("[convolve] mode \"{}\" is not full, same or valid", mode);
   return run_as_one("convolve", [&] {
     const Array y = conv_general_dilated(reshape(x, {1, 1, -1}), reshape(flip(k), {1, 1, -1}),
                                          {.padding = {width}});
@@ -260,14 +262,14 @@ Array reduce_window_min(const Operand& x, const Dims& window, const WindowOption
 }
 
 Array max_pool(const Operand& x, const Dims& window, const Dims& strides, const Padding& padding) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const Array a = to_array(x);
   const Pool pool = pool_of("max_pool", a, window, strides, padding);
   return reduce_window_max(a, pool.window, pool.options);
 }
 
 Array min_pool(const Operand& x, const Dims& window, const Dims& strides, const Padding& padding) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const Array a = to_array(x);
   const Pool pool = pool_of("min_pool", a, window, strides, padding);
   return reduce_window_min(a, pool.window, pool.options);
@@ -275,7 +277,7 @@ Array min_pool(const Operand& x, const Dims& window, const Dims& strides, const 
 
 Array avg_pool(const Operand& x, const Dims& window, const Dims& strides, const Padding& padding,
                bool count_padding) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const Array a = to_float_array(x);
   const Pool pool = pool_of("avg_pool", a, window, strides, padding);
   return run_as_one("avg_pool", [&] {

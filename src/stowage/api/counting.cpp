@@ -19,7 +19,7 @@ struct Found {
   Array flat, there;
 };
 Found find(const char* name, const Array& x, int64_t size) {
-  if (size < 0) fail_here("[{}] expected a size of 0 or more, got {}", name, size);
+  if (size < 0) trace_error_here("[{}] expected a size of 0 or more, got {}", name, size);
   if (x.size() == 0 || size == 0)
     return {zeros({size}, DType::kI32), zeros({size}, DType::kBool)};
   const Array is = astype(astype(ravel(x), DType::kBool), DType::kI32);
@@ -37,7 +37,7 @@ Array without_nan(const Array& a, double instead) {
 // The extreme of what is no NaN; NaN of nothing but NaN.
 Array nan_extreme(const char* name, const Operand& x, const Axes& axes, bool keepdims,
                   Array (*extreme)(const Operand&, const Axes&, bool), double neutral) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const Array a = to_array(x);
   if (!is_float(a.dtype())) return extreme(a, axes, keepdims);
   return run_as_one(name, [&] {
@@ -50,9 +50,10 @@ Array nan_extreme(const char* name, const Operand& x, const Axes& axes, bool kee
 }  // namespace
 
 std::vector<Array> nonzero(const Operand& x, int64_t size, int64_t fill_value) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const Array a = to_array(x);
-  if (a.rank() == 0) fail_here("[nonzero] {} has no axis to find places along", to_string(a.type()));
+  if (a.rank() == 0)
+    trace_error_here("[nonzero] {} has no axis to find places along", to_string(a.type()));
   return traced_or_run("nonzero", [&] {
     const Found found = find("nonzero", a, size);
     std::vector<Array> indices(static_cast<size_t>(a.rank()));
@@ -68,7 +69,7 @@ std::vector<Array> nonzero(const Operand& x, int64_t size, int64_t fill_value) {
 }
 
 Array flatnonzero(const Operand& x, int64_t size, int64_t fill_value) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const Array a = to_array(x);
   return run_as_one("flatnonzero", [&] {
     const Found found = find("flatnonzero", a, size);
@@ -77,19 +78,19 @@ Array flatnonzero(const Operand& x, int64_t size, int64_t fill_value) {
 }
 
 Array argwhere(const Operand& x, int64_t size, int64_t fill_value) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const Array a = to_array(x);
   return run_as_one("argwhere", [&] { return stack(nonzero(a, size, fill_value), 1); });
 }
 
 Array compress(const Operand& condition, const Operand& x, int64_t size, int axis,
                double fill_value) {
-  const Site site(condition.at);
+  const CallSiteScope site(condition.at);
   const Array c = to_array(condition), a = to_array(x);
-  const int64_t at = check_axis("compress", axis, a.rank(), a.type());
+  const int64_t at = normalize_axis("compress", axis, a.rank(), a.type());
   if (c.rank() != 1 || c.size() > a.shape()[static_cast<int>(at)])
-    fail_here("[compress] expected a vector no longer than axis {} of {}, got {}", at,
-              to_string(a.type()), to_string(c.type()));
+    trace_error_here("[compress] expected a vector no longer than axis {} of {}, got {}", at,
+                     to_string(a.type()), to_string(c.type()));
   return run_as_one("compress", [&] {
     const Found found = find("compress", c, size);
     Dims spread(static_cast<size_t>(a.rank()), 1);
@@ -105,15 +106,15 @@ Array compress(const Operand& condition, const Operand& x, int64_t size, int axi
 }
 
 Array bincount(const Operand& x, int64_t length, const std::optional<Array>& weights) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const Array given = to_array(x);
   const Array a = given.dtype() == DType::kBool ? astype(given, DType::kI32) : given;
   if (!is_integer(a.dtype()) || a.rank() != 1)
-    fail_here("[bincount] expected a vector of integers, got {}", to_string(a.type()));
-  if (length < 0) fail_here("[bincount] expected a length of 0 or more, got {}", length);
+    trace_error_here("[bincount] expected a vector of integers, got {}", to_string(a.type()));
+  if (length < 0) trace_error_here("[bincount] expected a length of 0 or more, got {}", length);
   if (weights && !(weights->shape() == a.shape()))
-    fail_here("[bincount] expected weights of the shape of the vector, got {} for {}",
-              to_string(weights->type()), to_string(a.type()));
+    trace_error_here("[bincount] expected weights of the shape of the vector, got {} for {}",
+                     to_string(weights->type()), to_string(a.type()));
   return run_as_one("bincount", [&] {
     const Array each = weights ? *weights : ones(a.shape(), DType::kI32);
     const Array counts = zeros({length}, each.dtype());
@@ -123,14 +124,14 @@ Array bincount(const Operand& x, int64_t length, const std::optional<Array>& wei
 }
 
 Array nansum(const Operand& x, const Axes& axes, bool keepdims) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const Array a = to_array(x);
   return run_as_one("nansum", [&] {
     return sum(is_float(a.dtype()) ? without_nan(a, 0) : a, axes, keepdims);
   });
 }
 Array nanprod(const Operand& x, const Axes& axes, bool keepdims) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const Array a = to_array(x);
   return run_as_one("nanprod", [&] {
     return prod(is_float(a.dtype()) ? without_nan(a, 1) : a, axes, keepdims);
@@ -143,7 +144,7 @@ Array nanmin(const Operand& x, const Axes& axes, bool keepdims) {
   return nan_extreme("nanmin", x, axes, keepdims, min, kInf);
 }
 Array nanmean(const Operand& x, const Axes& axes, bool keepdims) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const Array a = to_float_array(x);
   return run_as_one("nanmean", [&] {
     const Array f = at_least_f32(a);
@@ -153,7 +154,7 @@ Array nanmean(const Operand& x, const Axes& axes, bool keepdims) {
 }
 
 Array nanvar(const Operand& x, const Axes& axes, int ddof, bool keepdims) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const Array a = to_float_array(x);
   return run_as_one("nanvar", [&] {
     const Array f = at_least_f32(a);
@@ -169,14 +170,14 @@ Array nanvar(const Operand& x, const Axes& axes, int ddof, bool keepdims) {
   });
 }
 Array nanstd(const Operand& x, const Axes& axes, int ddof, bool keepdims) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   return sqrt(nanvar(x, axes, ddof, keepdims));
 }
 
 Array ptp(const Operand& x, const Axes& axes, bool keepdims) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const Array a = to_array(x);
-  check_axes("ptp", axes, a.type(), true);
+  normalize_axes("ptp", axes, a.type(), true);
   return run_as_one("ptp", [&] { return max(a, axes, keepdims) - min(a, axes, keepdims); });
 }
 
@@ -201,11 +202,12 @@ Array along(const Array& weights, const Dims& axes, const Array& x) {
 }  // namespace
 
 Array average(const Operand& x, const Operand& weights, const Axes& axes, bool keepdims) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const WeakDType dtype = float_dtype(x, weights);
   const Array a = to_array(x, dtype), w = to_array(weights, dtype);
   return run_as_one("average", [&] {
-    const Array placed = axes.given() ? along(w, check_axes("average", axes, a.type(), true), a) : w;
+    const Array placed =
+        axes.given() ? along(w, normalize_axes("average", axes, a.type(), true), a) : w;
     const Array each =
         broadcast_array(placed, broadcast_shapes("average", a.type(), placed.type()));
     return sum(a * each, axes, keepdims) / sum(each, axes, keepdims);
@@ -213,8 +215,8 @@ Array average(const Operand& x, const Operand& weights, const Axes& axes, bool k
 }
 
 Array percentile(const Operand& x, double q, const Axes& axes, bool keepdims) {
-  const Site site(x.at);
-  if (!(q >= 0 && q <= 100)) fail_here("[percentile] q must lie in [0, 100], got {}", q);
+  const CallSiteScope site(x.at);
+  if (!(q >= 0 && q <= 100)) trace_error_here("[percentile] q must lie in [0, 100], got {}", q);
   return quantile(x, q / 100, axes, keepdims);
 }
 

@@ -38,12 +38,12 @@ void complete_tangents(const TreeRef& result, const TreeRef& tangent) {
   std::vector<Array> leaves = leaves_of(tangent);
   for (size_t i = 0; i < of.size(); ++i) {
     if (of[i].empty())
-      fail_here("[custom_jvp] the rule returns an empty Array{}", at_leaf(paths[i]));
+      trace_error_here("[custom_jvp] the rule returns an empty Array{}", at_leaf(paths[i]));
     if (leaves[i].empty() || !is_float(of[i].dtype()))
       leaves[i] = zeros_of(of[i].type());
     else if (!(leaves[i].type() == of[i].type()))
-      fail_here("[custom_jvp] the rule returns {}{} and a tangent {} for it",
-                to_string(of[i].type()), at_leaf(paths[i]), to_string(leaves[i].type()));
+      trace_error_here("[custom_jvp] the rule returns {}{} and a tangent {} for it",
+                       to_string(of[i].type()), at_leaf(paths[i]), to_string(leaves[i].type()));
   }
   assign_leaves(tangent, leaves);
 }
@@ -52,7 +52,7 @@ void check_result_is_constant(const Linearized& rule, const TreeRef& result) {
   const std::vector<std::string> paths = paths_of(result);
   for (size_t i = 0; i < paths.size(); ++i)
     if (depends_on_arguments(rule, i))
-      fail_here(
+      trace_error_here(
           "[custom_jvp] what the rule returns{} depends on the tangents; only the tangent "
           "may",
           at_leaf(paths[i]));
@@ -63,7 +63,7 @@ Linearization linearize_rule(const CustomJvpRequest& request, std::span<const Ar
   const LinearizeRequest how{.what = "custom_jvp", .at_zeros = true, .must_be_linear = true};
   const auto function = [&](std::span<const Array> tangents) {
     OwnedTree pair = request.rule(primals, tangents);
-    const Site site(request.at);
+    const CallSiteScope site(request.at);
     const auto [result, tangent] = request.parts(pair);
     complete_tangents(result, tangent);
     return pair;
@@ -74,10 +74,10 @@ Linearization linearize_rule(const CustomJvpRequest& request, std::span<const Ar
 }  // namespace
 
 CustomVjpResult run_custom_jvp(const CustomJvpRequest& request) {
-  const Site site(request.at);
+  const CallSiteScope site(request.at);
   std::shared_ptr<const Linearized> rule;
   const auto forward = [&](std::span<const Array> primals) {
-    const Site here(request.at);
+    const CallSiteScope here(request.at);
     const Linearization l = linearize_rule(request, primals);
     rule = l.linearized;
     auto made = std::make_shared<Forward>();

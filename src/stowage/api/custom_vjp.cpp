@@ -51,8 +51,8 @@ std::vector<Array> checked_cotangents(const OwnedTree& given, const TreeRef& arg
     ArrayType wanted = types[i];
     if (cotangents[i].type().kind == MemoryKind::kDevice) wanted.kind = MemoryKind::kDevice;
     if (!(cotangents[i].type() == wanted))
-      fail_here("[custom_vjp] the backward rule returns {} for argument '{}', which is {}",
-                to_string(cotangents[i].type()), paths[i], to_string(types[i]));
+      trace_error_here("[custom_vjp] the backward rule returns {} for argument '{}', which is {}",
+                       to_string(cotangents[i].type()), paths[i], to_string(types[i]));
   }
   return cotangents;
 }
@@ -66,8 +66,8 @@ void check_forward(const CustomVjpRequest& request, const TreeRef& result,
   const std::vector<std::string> paths = paths_of(result);
   for (size_t i = 0; i < a.size(); ++i)
     if (!(a[i].type() == b[i].type()))
-      fail_here("[{}] {} returns {}{}, the function {}", request.what, request.forward_name,
-                to_string(b[i].type()), at_leaf(paths[i]), to_string(a[i].type()));
+      trace_error_here("[{}] {} returns {}{}, the function {}", request.what, request.forward_name,
+                       to_string(b[i].type()), at_leaf(paths[i]), to_string(a[i].type()));
 }
 
 // The functions whose rules are being traced. A rule that calls its own function, or makes another
@@ -77,9 +77,10 @@ class RulesOf {
   explicit RulesOf(const CustomVjpRequest& request) {
     if (open().size() == 64 ||
         std::find(open().begin(), open().end(), request.identity) != open().end())
-      fail_here("[{}] a rule calls the function that it is a rule of; rules are traced at every "
-                "call, so that has no end: call the plain function there",
-                request.what);
+      trace_error_here(
+          "[{}] a rule calls the function that it is a rule of; rules are traced at every "
+          "call, so that has no end: call the plain function there",
+          request.what);
     open().push_back(request.identity);
   }
   ~RulesOf() { open().pop_back(); }
@@ -96,7 +97,7 @@ class RulesOf {
 }  // namespace
 
 CustomVjpResult run_custom_vjp(const CustomVjpRequest& request) {
-  const Site site(request.at);
+  const CallSiteScope site(request.at);
   const SourceLocation here = context().site;
   CustomVjpResult result;
   std::vector<Array> operands = leaves_of(request.arguments);
@@ -115,7 +116,7 @@ CustomVjpResult run_custom_vjp(const CustomVjpRequest& request) {
   size_t n_residuals = 0;
   NestedTrace forward = trace_nested(what + " (forward)", types, paths, n_args, [&](auto inputs) {
     pair = request.forward(inputs);
-    const Site back(here);
+    const CallSiteScope back(here);
     check_forward(request, result.result.ref, request.parts(pair).first);
     n_residuals = leaves_of(request.parts(pair).second).size();
     return leaves_of(pair.ref);
@@ -150,11 +151,12 @@ CustomVjpResult run_custom_vjp(const CustomVjpRequest& request) {
         leaves.insert(leaves.end(), inputs.begin(),
                       inputs.begin() + static_cast<ptrdiff_t>(n_residuals));
         const OwnedTree cotangents = request.backward(pair, leaves);
-        const Site back(here);
+        const CallSiteScope back(here);
         if (!current_trace()->last_effect.empty())
-          fail_here("[{}] debug_print in a backward rule is not supported: return what it would "
-                    "print as a residual or a result",
-                    what);
+          trace_error_here(
+              "[{}] debug_print in a backward rule is not supported: return what it would "
+              "print as a residual or a result",
+              what);
         return checked_cotangents(cotangents, request.arguments, types);
       });
 

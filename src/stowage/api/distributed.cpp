@@ -31,10 +31,10 @@ Membership& membership() {
 void check_devices(const char* what, const std::vector<DevicePtr>& devices) {
   std::set<const Device*> seen;
   for (const DevicePtr& device : devices) {
-    if (!device) fail_here("[{}] expected devices, one of them is null", what);
+    if (!device) trace_error_here("[{}] expected devices, one of them is null", what);
     if (!seen.insert(device.get()).second)
-      fail_here("[{}] the device {}:{} is there twice; a process has each device once", what,
-                device->name(), device->number());
+      trace_error_here("[{}] the device {}:{} is there twice; a process has each device once", what,
+                       device->name(), device->number());
   }
 }
 
@@ -63,7 +63,7 @@ void check_alike(comm::World& world, const Device& device, comm::ReduceOrder red
   comm::Communicator& communicator = world.communicator();
   const Result<void> alike = comm::check_agreement(
       communicator, comm::Group::of(std::move(ranks), communicator.rank()), "start", facts);
-  if (!alike) fail_here("[distributed::initialize] {}", alike.error());
+  if (!alike) trace_error_here("[distributed::initialize] {}", alike.error());
 }
 
 }  // namespace
@@ -117,8 +117,9 @@ std::mutex& Processes::collectives_mutex() const {
 
 comm::Communicator& Processes::communicator() const {
   if (communicators_.empty() || !communicators_[0])
-    fail_here("[distributed] expected several processes, this one is by itself; start it with "
-              "`stowage launch` or mpirun and call distributed::initialize() first");
+    trace_error_here(
+        "[distributed] expected several processes, this one is by itself; start it with "
+        "`stowage launch` or mpirun and call distributed::initialize() first");
   return *communicators_[0];
 }
 
@@ -126,14 +127,15 @@ comm::Communicator& Processes::communicator_of(const Device* device) const {
   communicator();
   for (size_t i = 0; i < local_.size() && i < communicators_.size(); ++i)
     if (local_[i].get() == device) return *communicators_[i];
-  fail_here("[distributed] expected a device given to distributed::initialize(), got {}",
-            device->name());
+  trace_error_here("[distributed] expected a device given to distributed::initialize(), got {}",
+                   device->name());
 }
 
 int32_t Processes::rank_of(const Device* device) const {
   const auto found = rank_of_.find(device);
   if (found == rank_of_.end())
-    fail_here("[distributed] expected a device of distributed::devices(), got {}", device->name());
+    trace_error_here("[distributed] expected a device of distributed::devices(), got {}",
+                     device->name());
   return found->second;
 }
 
@@ -175,11 +177,12 @@ void initialize(const Options& options) {
   if (devices.empty() && own.processes) devices = own.processes->local();
   if (devices.empty() && context().device) devices = {context().device};
   if (own.world)
-    fail_here("[distributed::initialize] this process is process {} of {} already; call it once",
-              own.world->process(), own.world->n_processes());
+    trace_error_here(
+        "[distributed::initialize] this process is process {} of {} already; call it once",
+        own.world->process(), own.world->n_processes());
   Result<std::unique_ptr<comm::World>> world = comm::World::join(
       {.devices = static_cast<int32_t>(devices.size()), .timeout_s = options.timeout_s});
-  if (!world) fail_here("[distributed::initialize] {}", world.error());
+  if (!world) trace_error_here("[distributed::initialize] {}", world.error());
   own.world = std::move(*world);
   if (devices.empty()) {
     devices = shares_of_host(*own.world);
@@ -219,12 +222,14 @@ int process_of(const DevicePtr& device) { return processes()->process_of(device.
 bool is_local(const DevicePtr& device) { return !is_of_other_process(device.get()); }
 
 void set_local_devices(std::vector<DevicePtr> devices) {
-  if (devices.empty()) fail_here("[set_local_devices] expected one device at least, got none");
+  if (devices.empty())
+    trace_error_here("[set_local_devices] expected one device at least, got none");
   check_devices("set_local_devices", devices);
   if (process_count() > 1)
-    fail_here("[set_local_devices] the {} processes know each other's devices already; give them to "
-              "distributed::initialize()",
-              process_count());
+    trace_error_here(
+        "[set_local_devices] the {} processes know each other's devices already; give them to "
+        "distributed::initialize()",
+        process_count());
   auto alone = std::make_shared<const Processes>(std::move(devices));
   if (acting) {
     acting = std::move(alone);

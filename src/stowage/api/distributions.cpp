@@ -30,18 +30,19 @@ Array shuffled(Array key, Array x, int64_t axis) {
 // Which of n are drawn.
 Array drawn(const Array& key, int64_t n, const Shape& shape, const ChoiceOptions& options) {
   const int64_t draws = shape.elems();
-  if (n <= 0) fail_here("[random] expected at least one element to choose from, got none");
+  if (n <= 0) trace_error_here("[random] expected at least one element to choose from, got none");
   if (!options.replace && draws > n)
-    fail_here("[random] expected no more draws than there are without replacement, got {} of {}",
-              draws, n);
+    trace_error_here(
+        "[random] expected no more draws than there are without replacement, got {} of {}", draws,
+        n);
   if (!options.p) {
     if (options.replace) return randint(key, shape, 0, n);
     return reshape(slice(permutation(key, n), 0, 0, draws), shape.dims());
   }
   const Array p = to_float_array(*options.p);
   if (!(p.shape() == Shape{n}))
-    fail_here("[random] choice from {} needs as many probabilities, got {}", n,
-              to_string(p.type()));
+    trace_error_here("[random] choice from {} needs as many probabilities, got {}", n,
+                     to_string(p.type()));
   if (options.replace) {
     const Array sums = cumsum(p, 0);
     return searchsorted(sums, sums[-1] * (1.0 - uniform(key, shape, p.dtype())));
@@ -66,9 +67,10 @@ Array drawn(const Array& key, const Shape& shape, DType words, const Array& low,
 
 Array truncated_normal(const Operand& key, double low, double high, const Shape& shape,
                        DType dtype) {
-  const Site site(key.at);
+  const CallSiteScope site(key.at);
   const Array k = check_key(key);
-  if (!is_float(dtype)) fail_here("[random] expected a float dtype, got {}", dtype_name(dtype));
+  if (!is_float(dtype))
+    trace_error_here("[random] expected a float dtype, got {}", dtype_name(dtype));
   return run_as_one("truncated_normal", [&] {
     const auto edge = [&](double x) { return scalar_constant(x, dtype); };
     const double root = rounded_to(std::numbers::sqrt2, dtype);
@@ -83,13 +85,13 @@ Array truncated_normal(const Operand& key, double low, double high, const Shape&
 }
 
 Array exponential(const Operand& key, const Shape& shape, DType dtype) {
-  const Site site(key.at);
+  const CallSiteScope site(key.at);
   const Array k = check_key(key);
   return run_as_one("exponential", [&] { return -log1p(-uniform(k, shape, dtype)); });
 }
 
 Array laplace(const Operand& key, const Shape& shape, DType dtype) {
-  const Site site(key.at);
+  const CallSiteScope site(key.at);
   const Array k = check_key(key);
   return run_as_one("laplace", [&] {
     const Array u = uniform(k, shape, dtype, after_minus_one(dtype), 1);
@@ -98,7 +100,7 @@ Array laplace(const Operand& key, const Shape& shape, DType dtype) {
 }
 
 Array logistic(const Operand& key, const Shape& shape, DType dtype) {
-  const Site site(key.at);
+  const CallSiteScope site(key.at);
   const Array k = check_key(key);
   return run_as_one("logistic", [&] {
     const Array u = uniform(k, shape, dtype, smallest_normal(dtype), 1);
@@ -107,7 +109,7 @@ Array logistic(const Operand& key, const Shape& shape, DType dtype) {
 }
 
 Array cauchy(const Operand& key, const Shape& shape, DType dtype) {
-  const Site site(key.at);
+  const CallSiteScope site(key.at);
   const Array k = check_key(key);
   return run_as_one("cauchy", [&] {
     const double epsilon = 2 * (1 + after_minus_one(dtype));
@@ -117,17 +119,17 @@ Array cauchy(const Operand& key, const Shape& shape, DType dtype) {
 }
 
 Array rademacher(const Operand& key, const Shape& shape, DType dtype) {
-  const Site site(key.at);
+  const CallSiteScope site(key.at);
   const Array k = check_key(key);
   return run_as_one("rademacher",
                     [&] { return astype(2 * astype(bernoulli(k, 0.5, shape), dtype) - 1, dtype); });
 }
 
 Array randint(const Operand& key, const Shape& shape, int64_t low, int64_t high, DType dtype) {
-  const Site site(key.at);
+  const CallSiteScope site(key.at);
   const Array k = check_key(key);
   if (!is_integer(dtype))
-    fail_here("[random] expected an integer dtype, got {}", dtype_name(dtype));
+    trace_error_here("[random] expected an integer dtype, got {}", dtype_name(dtype));
   const int64_t least = min_int_value(dtype), most = max_int_value(dtype);
   // Narrow dtypes are drawn as i32, whose range the bounds then lie in.
   const DType drawn_as = dtype_bytes(dtype) < 4 ? DType::kI32 : dtype;
@@ -153,21 +155,22 @@ Array randint(const Operand& key, const Shape& shape, int64_t low, int64_t high,
 
 Array randint(const Operand& key, const Shape& shape, const Array& low, const Array& high,
               DType dtype) {
-  const Site site(key.at);
+  const CallSiteScope site(key.at);
   const Array k = check_key(key);
   if (!is_integer(dtype))
-    fail_here("[random] expected an integer dtype, got {}", dtype_name(dtype));
+    trace_error_here("[random] expected an integer dtype, got {}", dtype_name(dtype));
   for (const Array* bound : {&low, &high})
     if (!is_integer(bound->dtype()))
-      fail_here("[random] a bound of randint must be of integers, got {}", to_string(bound->type()));
+      trace_error_here("[random] a bound of randint must be of integers, got {}",
+                       to_string(bound->type()));
   const DType drawn_as = dtype_bytes(dtype) < 4 ? DType::kI32 : dtype;
   const bool narrow = drawn_as != dtype, wide = dtype_bytes(drawn_as) == 8;
   const DType words = wide ? DType::kU64 : DType::kU32;
   return run_as_one("randint", [&] {
     const auto spread = [&](const Array& x) {
       if (!(broadcast_shapes("randint", x.type(), {x.dtype(), shape}) == shape))
-        fail_here("[random] bounds {} do not broadcast to ({})", to_string(x.type()),
-                  to_string(shape));
+        trace_error_here("[random] bounds {} do not broadcast to ({})", to_string(x.type()),
+                         to_string(shape));
       return broadcast_array(x, shape);
     };
     // Bounds of 64 bits of the other signedness are taken as they are.
@@ -191,15 +194,15 @@ Array randint(const Operand& key, const Shape& shape, const Array& low, const Ar
 }
 
 Array permutation(const Operand& key, int64_t n) {
-  const Site site(key.at);
+  const CallSiteScope site(key.at);
   const Array k = check_key(key);
   return run_as_one("permutation", [&] { return shuffled(k, arange(n), 0); });
 }
 
 Array permutation(const Operand& key, const Array& x, int axis, bool independent) {
-  const Site site(key.at);
+  const CallSiteScope site(key.at);
   const Array k = check_key(key);
-  const int64_t at = check_axis("permutation", axis, x.rank(), x.type());
+  const int64_t at = normalize_axis("permutation", axis, x.rank(), x.type());
   return run_as_one("permutation", [&] {
     if (independent || x.rank() == 1) return shuffled(k, x, at);
     const Array order = shuffled(k, arange(x.shape()[static_cast<int>(at)]), 0);
@@ -208,20 +211,20 @@ Array permutation(const Operand& key, const Array& x, int axis, bool independent
 }
 
 Array choice(const Operand& key, int64_t n, const Shape& shape, const ChoiceOptions& options) {
-  const Site site(key.at);
+  const CallSiteScope site(key.at);
   const Array k = check_key(key);
   if (shape.elems() == 0) return zeros(shape, DType::kI32);
   return run_as_one("choice", [&] { return drawn(k, n, shape, options); });
 }
 
 Array choice(const Operand& key, const Array& x, const Shape& shape, const ChoiceOptions& options) {
-  const Site site(key.at);
+  const CallSiteScope site(key.at);
   const Array k = check_key(key);
-  const auto axis = static_cast<int>(check_axis("choice", options.axis, x.rank(), x.type()));
+  const auto axis = static_cast<int>(normalize_axis("choice", options.axis, x.rank(), x.type()));
   return run_as_one("choice", [&] {
     if (!options.replace && !options.p && x.rank() > 0) {
       if (shape.elems() > x.shape()[axis])
-        fail_here(
+        trace_error_here(
             "[random] expected no more draws than there are without replacement, got {} of {}",
             shape.elems(), x.shape()[axis]);
       Dims dims = x.shape().dims();

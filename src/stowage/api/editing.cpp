@@ -13,14 +13,14 @@ namespace {
 // x and an axis of it, or x flattened.
 std::pair<Array, int> along(const char* name, const Array& x, std::optional<int> axis) {
   if (!axis) return {ravel(x), 0};
-  return {x, static_cast<int>(check_axis(name, *axis, x.rank(), x.type()))};
+  return {x, static_cast<int>(normalize_axis(name, *axis, x.rank(), x.type()))};
 }
 
 // A place in [0, limit), negative ones counted from the end of n.
 int64_t place_within(const char* name, int64_t place, int64_t n, int64_t limit) {
   const int64_t at = place < 0 ? place + n : place;
   if (at < 0 || at >= limit)
-    fail_here("[{}] place {} is out of range for an axis of {}", name, place, n);
+    trace_error_here("[{}] place {} is out of range for an axis of {}", name, place, n);
   return at;
 }
 
@@ -28,8 +28,8 @@ int64_t place_within(const char* name, int64_t place, int64_t n, int64_t limit) 
 Array padded_to_rank(const Array& values, const Array& x) {
   Dims dims = values.shape().dims();
   if (static_cast<int>(dims.size()) > x.rank())
-    fail_here("[insert] expected values of no more axes than the array, got {} for {}",
-              to_string(values.type()), to_string(x.type()));
+    trace_error_here("[insert] expected values of no more axes than the array, got {} for {}",
+                     to_string(values.type()), to_string(x.type()));
   dims.insert(dims.begin(), static_cast<size_t>(x.rank()) - dims.size(), 1);
   return reshape(values, dims);
 }
@@ -40,8 +40,8 @@ Array spread_values(const Array& values, const Array& x, int axis, int64_t count
   target[static_cast<size_t>(axis)] = count;
   const ArrayType type{x.dtype(), Shape(target)};
   if (!(broadcast_shapes("insert", values.type(), type) == type.shape))
-    fail_here("[insert] values {} do not broadcast to ({})", to_string(values.type()),
-              to_string(type.shape));
+    trace_error_here("[insert] values {} do not broadcast to ({})", to_string(values.type()),
+                     to_string(type.shape));
   return broadcast_array(values, type.shape);
 }
 
@@ -84,7 +84,7 @@ Array take_static(const Array& x, int axis, const std::vector<int64_t>& sources)
 }
 
 Array insert(const Operand& x, int64_t place, const Operand& values, std::optional<int> axis) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const auto [a, at] = along("insert", to_array(x), axis);
   const Array v = to_array(values, {a.dtype(), a.type().weak});
   return run_as_one("insert", [&, a = a, at = at] {
@@ -97,7 +97,7 @@ Array insert(const Operand& x, int64_t place, const Operand& values, std::option
 }
 
 Array insert(const Operand& x, const Dims& places, const Operand& values, std::optional<int> axis) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const auto [a, at] = along("insert", to_array(x), axis);
   const Array v = to_array(values, {a.dtype(), a.type().weak});
   return run_as_one("insert", [&, a = a, at = at] {
@@ -113,7 +113,7 @@ Array insert(const Operand& x, const Dims& places, const Operand& values, std::o
 }
 
 Array delete_(const Operand& x, const Dims& places, std::optional<int> axis) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const auto [a, at] = along("delete_", to_array(x), axis);
   return run_as_one("delete_", [&, a = a, at = at] {
     const int64_t n = a.shape()[at];
@@ -128,7 +128,7 @@ Array delete_(const Operand& x, const Dims& places, std::optional<int> axis) {
 }
 
 Array resize(const Operand& x, const Shape& shape) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const Array a = to_array(x);
   const int64_t n = a.size(), wanted = shape.elems();
   return run_as_one("resize", [&] {

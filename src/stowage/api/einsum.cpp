@@ -21,7 +21,7 @@ struct Term {
 constexpr char kEllipsisFirst = '\x01';
 
 [[noreturn]] void malformed(std::string_view spec, const std::string& why) {
-  fail_here("[einsum] \"{}\": {}", spec, why);
+  trace_error_here("[einsum] \"{}\": {}", spec, why);
 }
 
 struct Parsed {
@@ -154,7 +154,7 @@ Term drop_ones(Term t, const std::map<char, int64_t>& extents) {
 }  // namespace
 
 Array einsum(std::string_view spec, const std::vector<Array>& operands, SourceLocation at) {
-  const Site site(at);
+  const CallSiteScope site(at);
   Parsed parsed = split_spec(spec, operands.size());
   std::vector<int> covered;  // how many axes "..." covers in each term
   int most = 0;

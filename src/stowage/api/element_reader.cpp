@@ -39,11 +39,11 @@ ElementReader::ElementReader(const Array& x)
     : tiling_(tiling_of(x)),
       width_(dtype_bytes(x.dtype())),
       tiles_(static_cast<size_t>(tiling_.n_tiles())) {
-  if (!x.is_concrete()) fail_here("[array] {} has no data", describe(x));
+  if (!x.is_concrete()) trace_error_here("[array] {} has no data", describe(x));
   const std::shared_ptr<Storage>& storage = x.impl()->storage;
   if (!storage->donated.empty())
-    fail_here("[array] {} was donated to {} and cannot be used again", describe(x),
-              storage->donated);
+    trace_error_here("[array] {} was donated to {} and cannot be used again", describe(x),
+                     storage->donated);
   if (storage->shards) {
     const NamedSharding& sharding = mesh_sharding_of(x);
     for (const Shards::Part& part : storage->shards->parts)
@@ -160,11 +160,13 @@ std::string name_processes(std::vector<int> processes) {
 void check_complete(const char* what, const Array& x, const ElementReader& reader) {
   if (reader.is_complete()) return;
   const NamedSharding& sharding = mesh_sharding_of(x);
-  fail_here("[{}] expected an array that lies whole in this process, got {} cut over {} ({}); put it "
-            "replicated with device_put(x, NamedSharding(mesh, P())) in all of them, or read "
-            "addressable_shards(x)",
-            what, describe(x), name_processes(processes()->processes_of(sharding.mesh().devices())),
-            to_string(Sharding(sharding)));
+  trace_error_here(
+      "[{}] expected an array that lies whole in this process, got {} cut over {} ({}); put it "
+      "replicated with device_put(x, NamedSharding(mesh, P())) in all of them, or read "
+      "addressable_shards(x)",
+      what, describe(x),
+      name_processes(processes()->processes_of(sharding.mesh().devices())),
+      to_string(Sharding(sharding)));
 }
 
 }  // namespace stow

@@ -24,33 +24,33 @@ void check(const Numbers& b, const Array& operand, const Array& indices, const D
            const Dims& map) {
   const int64_t n_map = std::ssize(map);
   if (indices.rank() == 0 || n_map != indices.dim(-1))
-    fail_here("[{}] {} has {} entries, but {} is no array of such index vectors", b.op, b.map_name,
-              n_map, to_string(indices.type()));
+    trace_error_here("[{}] {} has {} entries, but {} is no array of such index vectors", b.op,
+                     b.map_name, n_map, to_string(indices.type()));
   for (int64_t axis : map)
     if (axis < 0 || axis >= operand.rank())
-      fail_here("[{}] {} names axis {}, which {} has not", b.op, b.map_name, axis,
-                to_string(operand.type()));
+      trace_error_here("[{}] {} names axis {}, which {} has not", b.op, b.map_name, axis,
+                       to_string(operand.type()));
   if (b.operand_dims.size() != b.indices_dims.size())
-    fail_here("[{}] {} operand_batching_dims and {} {}", b.op, b.operand_dims.size(),
-              b.indices_dims.size(), b.indices_name);
+    trace_error_here("[{}] {} operand_batching_dims and {} {}", b.op, b.operand_dims.size(),
+                     b.indices_dims.size(), b.indices_name);
   for (size_t i = 0; i < b.operand_dims.size(); ++i) {
     const int64_t axis = b.operand_dims[i], along = b.indices_dims[i];
     if (axis < 0 || axis >= operand.rank())
-      fail_here("[{}] operand_batching_dims name axis {}, which {} has not", b.op, axis,
-                to_string(operand.type()));
+      trace_error_here("[{}] operand_batching_dims name axis {}, which {} has not", b.op, axis,
+                       to_string(operand.type()));
     if (along < 0 || along >= indices.rank() - 1)
-      fail_here("[{}] {} name axis {} of {}, which has {} before its index vectors", b.op,
-                b.indices_name, along, to_string(indices.type()), indices.rank() - 1);
+      trace_error_here("[{}] {} name axis {} of {}, which has {} before its index vectors", b.op,
+                       b.indices_name, along, to_string(indices.type()), indices.rank() - 1);
     if (std::count(b.indices_dims.begin(), b.indices_dims.end(), along) > 1)
-      fail_here("[{}] {} name axis {} twice", b.op, b.indices_name, along);
+      trace_error_here("[{}] {} name axis {} twice", b.op, b.indices_name, along);
     if (contains(dropped, axis) || contains(map, axis))
-      fail_here("[{}] axis {} is in operand_batching_dims and in {}", b.op, axis,
-                contains(map, axis) ? b.map_name : b.dropped_name);
+      trace_error_here("[{}] axis {} is in operand_batching_dims and in {}", b.op, axis,
+                       contains(map, axis) ? b.map_name : b.dropped_name);
     const int64_t n = operand.shape()[static_cast<int>(axis)];
     const int64_t m = indices.shape()[static_cast<int>(along)];
     if (n != m)
-      fail_here("[{}] batching axis {} of {} has extent {}, axis {} of {} {}", b.op, axis,
-                to_string(operand.type()), n, along, to_string(indices.type()), m);
+      trace_error_here("[{}] batching axis {} of {} has extent {}, axis {} of {} {}", b.op, axis,
+                       to_string(operand.type()), n, along, to_string(indices.type()), m);
   }
 }
 
@@ -67,7 +67,7 @@ void add_batch_axes(const Numbers& b, GatherParams& p) {
 Array scatter_by(OpKind op, std::string_view name, const Operand& operand,
                  const Operand& scatter_indices, const Operand& updates,
                  const ScatterDimensionNumbers& n, GatherScatterMode mode) {
-  const Site site(operand.at);
+  const CallSiteScope site(operand.at);
   const Array x = to_array(operand);
   const Array given = to_indices(name, "scatter_indices", scatter_indices), u = to_array(updates);
   const bool orders = op == OpKind::kScatterMin || op == OpKind::kScatterMax;
@@ -91,8 +91,8 @@ Array scatter_by(OpKind op, std::string_view name, const Operand& operand,
     }
     const int64_t along = next < n.update_window_dims.size() ? n.update_window_dims[next++] : -1;
     if (along < 0 || along >= u.rank())
-      fail_here("[{}] update_window_dims name no axis of {} for axis {} of {}", name,
-                to_string(u.type()), axis, to_string(x.type()));
+      trace_error_here("[{}] update_window_dims name no axis of {} for axis {} of {}", name,
+                       to_string(u.type()), axis, to_string(x.type()));
     p.slice_sizes.push_back(u.shape()[static_cast<int>(along)]);
   }
   add_batch_axes(numbers, p);
@@ -108,7 +108,7 @@ Array scatter_by(OpKind op, std::string_view name, const Operand& operand,
 Array gather(const Operand& operand, const Operand& start_indices, const GatherDimensionNumbers& n,
              const Dims& slice_sizes, GatherScatterMode mode,
              std::optional<ScalarValue> fill_value) {
-  const Site site(operand.at);
+  const CallSiteScope site(operand.at);
   const Array x = to_array(operand), given = to_indices("gather", "start_indices", start_indices);
   const Numbers numbers{
       "gather",          "start_indices_batching_dims", "collapsed_slice_dims",
@@ -134,7 +134,7 @@ Array scatter_add(const Operand& x, const Operand& indices, const Operand& updat
 }
 Array scatter_sub(const Operand& x, const Operand& indices, const Operand& updates,
                   const ScatterDimensionNumbers& n, GatherScatterMode mode) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   return scatter_by(OpKind::kScatterAdd, "scatter_sub", x, indices, negative(updates), n, mode);
 }
 Array scatter_mul(const Operand& x, const Operand& indices, const Operand& updates,
@@ -154,7 +154,7 @@ Array scatter_apply(const Operand& operand, const Operand& indices,
                     const std::function<Array(const Array&)>& function,
                     const ScatterDimensionNumbers& n, const Shape& update_shape,
                     GatherScatterMode mode) {
-  const Site site(operand.at);
+  const CallSiteScope site(operand.at);
   const Array x = to_array(operand);
   return run_as_one("scatter_apply", [&] {
     const Array none = zeros(x.shape(), DType::kI32), one = ones(update_shape, DType::kI32);

@@ -27,21 +27,22 @@ void check_loss(const GradRequest& request, const TreeRef& result) {
   const TreeRef part = request.loss ? request.loss(result) : result;
   const std::vector<std::string> paths = paths_of(part);
   const std::vector<Array> leaves = leaves_of(part);
-  if (leaves.empty()) fail_here("[{}] the function returned no array", what);
+  if (leaves.empty()) trace_error_here("[{}] the function returned no array", what);
   if (leaves.size() > 1 || !paths[0].empty())
-    fail_here("[{}] expected one Array, the loss, {}; got a tree with {} ({}); {}", what,
-              request.loss ? "as the first of the pair" : "from the function",
-              leaves.size() == 1 ? "the array" : fmt::format("{} arrays", leaves.size()),
-              listed(paths),
-              request.loss ? "put the other arrays into the second of the pair"
-                           : "for other results beside the loss, return std::pair(loss, others) "
-                             "and use grad_aux or value_and_grad_aux");
+    trace_error_here(
+        "[{}] expected one Array, the loss, {}; got a tree with {} ({}); {}", what,
+        request.loss ? "as the first of the pair" : "from the function",
+        leaves.size() == 1 ? "the array" : fmt::format("{} arrays", leaves.size()), listed(paths),
+        request.loss ? "put the other arrays into the second of the pair"
+                     : "for other results beside the loss, return std::pair(loss, others) "
+                       "and use grad_aux or value_and_grad_aux");
   const Array& loss = leaves[0];
   if (loss.rank() != 0)
-    fail_here("[{}] the loss must be a scalar; the function returned {}", what, describe(loss));
+    trace_error_here("[{}] the loss must be a scalar; the function returned {}", what,
+                     describe(loss));
   if (!is_float(loss.dtype()))
-    fail_here("[{}] the loss must be of a float type; the function returned {}", what,
-              describe(loss));
+    trace_error_here("[{}] the loss must be of a float type; the function returned {}", what,
+                     describe(loss));
 }
 
 bool has_float(const std::vector<ArrayType>& types) {
@@ -54,7 +55,7 @@ std::vector<ArrayType> leaf_types(const char* what, const std::vector<Array>& le
                                   const std::vector<std::string>& paths) {
   std::vector<ArrayType> types;
   for (size_t i = 0; i < leaves.size(); ++i) {
-    if (leaves[i].empty()) fail_here("[{}] argument {} is an empty Array", what, paths[i]);
+    if (leaves[i].empty()) trace_error_here("[{}] argument {} is an empty Array", what, paths[i]);
     types.push_back(leaves[i].type());
   }
   return types;
@@ -81,8 +82,8 @@ bool covers(std::string_view pattern, std::string_view path) {
 
 [[noreturn]] void no_such_leaf(const std::string& path, const std::vector<std::string>& paths) {
   const std::string near = nearest_name(path, paths);
-  fail_here("[grad_by_path] no leaf is at '{}'{}", path,
-            near.empty() ? "" : fmt::format("; did you mean '{}'?", near));
+  trace_error_here("[grad_by_path] no leaf is at '{}'{}", path,
+                   near.empty() ? "" : fmt::format("; did you mean '{}'?", near));
 }
 
 }  // namespace
@@ -100,19 +101,21 @@ namespace {
 
 [[noreturn]] void not_linear(const char* what, const Graph& forward, ValueId culprit) {
   if (forward.is_input(culprit))
-    fail_here("[{}] the function is not linear: its derivative depends on the argument {} itself",
-              what, to_string(forward.type(culprit)));
+    trace_error_here(
+        "[{}] the function is not linear: its derivative depends on the argument {} itself", what,
+        to_string(forward.type(culprit)));
   const Node& node = forward.def(culprit);
   const std::string place = to_string(node.provenance);
-  throw_here(fmt::format("[{}] the function is not linear: its derivative depends on {}, the "
-                         "result of {}{}",
-                         what, to_string(forward.type(culprit)), op_name(node.op),
-                         place.empty() ? "" : " at " + place));
+  trace_error_here(
+      "[{}] the function is not linear: its derivative depends on {}, the "
+      "result of {}{}",
+      what, to_string(forward.type(culprit)), op_name(node.op),
+      place.empty() ? "" : " at " + place);
 }
 
 void check_linear(const char* what, const SplitReverse& split, size_t n_outputs,
                   const std::vector<bool>& dependent) {
-  if (const auto culprit = nonlinear_value(split, n_outputs, dependent))
+  if (const auto culprit = find_nonlinear_value(split, n_outputs, dependent))
     not_linear(what, split.forward, *culprit);
 }
 
@@ -217,7 +220,7 @@ std::vector<Array> pull_back_leaves(const Linearized& linearized, std::span<cons
 
 std::vector<Array> pull_back(const Linearized& linearized, const TreeRef& result,
                              const TreeRef& cotangent, SourceLocation at) {
-  const Site site(at);
+  const CallSiteScope site(at);
   const char* what = linearized.what;
   check_same_structure(result, cotangent, fmt::format("[{}] output and cotangent:", what));
   const std::vector<Array> cotangents = leaves_of(cotangent);
@@ -226,9 +229,9 @@ std::vector<Array> pull_back(const Linearized& linearized, const TreeRef& result
     const auto k = static_cast<size_t>(i);
     const ArrayType& type = linearized.output_types[k];
     if (cotangents[k].empty() || !(cotangents[k].type() == type))
-      fail_here("[{}] output{} is {}, its cotangent {}", what,
-                paths[k].empty() ? "" : " '" + paths[k] + "'", to_string(type),
-                cotangents[k].empty() ? "an empty Array" : to_string(cotangents[k].type()));
+      trace_error_here("[{}] output{} is {}, its cotangent {}", what,
+                       paths[k].empty() ? "" : " '" + paths[k] + "'", to_string(type),
+                       cotangents[k].empty() ? "an empty Array" : to_string(cotangents[k].type()));
   }
   return pull_back_leaves(linearized, linearized.residuals, cotangents);
 }
@@ -236,7 +239,7 @@ std::vector<Array> pull_back(const Linearized& linearized, const TreeRef& result
 std::map<std::string, Array> selected_leaves(const TreeRef& tree,
                                              const std::vector<std::string>& patterns,
                                              SourceLocation at) {
-  const Site site(at);
+  const CallSiteScope site(at);
   const std::vector<Array> leaves = leaves_of(tree);
   const std::vector<std::string> paths = paths_of(tree);
   std::map<std::string, Array> selected;
@@ -254,7 +257,7 @@ std::map<std::string, Array> selected_leaves(const TreeRef& tree,
 
 void replace_selected(const TreeRef& tree, const std::map<std::string, Array>& replacements,
                       SourceLocation at) {
-  const Site site(at);
+  const CallSiteScope site(at);
   std::vector<Array> leaves = leaves_of(tree);
   const std::vector<std::string> paths = paths_of(tree);
   for (const auto& [path, leaf] : replacements) {
@@ -267,9 +270,9 @@ void replace_selected(const TreeRef& tree, const std::map<std::string, Array>& r
 
 void check_jacobian(const char* what, const Array& x, const Array& y) {
   if (!is_float(x.dtype()))
-    fail_here("[{}] expected a float as argument, got {}", what, to_string(x.type()));
+    trace_error_here("[{}] expected a float as argument, got {}", what, to_string(x.type()));
   if (!is_float(y.dtype()))
-    fail_here("[{}] expected a float as result, got {}", what, to_string(y.type()));
+    trace_error_here("[{}] expected a float as result, got {}", what, to_string(y.type()));
 }
 
 Array jacobian_of(const Array& x, const Array& y, const std::function<Array(const Array&)>& row) {
@@ -285,7 +288,7 @@ Array jacobian_of(const Array& x, const Array& y, const std::function<Array(cons
 
 Derivative differentiate(const GradRequest& request, const TreeRef& arguments,
                          const LeafFunction& function) {
-  const Site site(request.at);
+  const CallSiteScope site(request.at);
   Derivative derivative;
   size_t n_outputs = 0;
   const auto body = [&]() -> std::vector<Array> {
@@ -297,7 +300,7 @@ Derivative differentiate(const GradRequest& request, const TreeRef& arguments,
         trace_nested(request.what, types, paths, leaves.size(), [&](std::span<const Array> inputs) {
           derivative.result = function(inputs);
           std::vector<Array> outputs = leaves_of(derivative.result.ref);
-          const Site back(here);
+          const CallSiteScope back(here);
           check_loss(request, derivative.result.ref);
           return outputs;
         });
@@ -312,16 +315,17 @@ Derivative differentiate(const GradRequest& request, const TreeRef& arguments,
       if (is_float(types[i].dtype))
         spec.wrt.push_back(static_cast<int>(i));
       else if (!request.options.allow_int && has_float(types))
-        fail_here(
+        trace_error_here(
             "[{}] expected a float as argument '{}', got {}; leave it out (grad_by_path, argnums) "
             "or "
             "set allow_int, which gives it zeros",
             request.what, paths[i], to_string(types[i]));
     }
     if (spec.wrt.empty() && !(request.options.allow_int && !asked.empty()))
-      fail_here("[{}] nothing to differentiate by: no leaf of the argument is of a float type{}",
-                request.what,
-                asked.empty() ? std::string() : ", the first is " + to_string(types[asked[0]]));
+      trace_error_here(
+          "[{}] nothing to differentiate by: no leaf of the argument is of a float type{}",
+          request.what,
+          asked.empty() ? std::string() : ", the first is " + to_string(types[asked[0]]));
     std::vector<Array> inputs = leaves;
     inputs.insert(inputs.end(), nested.captures.begin(), nested.captures.end());
     spec.outputs = {0};

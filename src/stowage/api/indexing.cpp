@@ -42,7 +42,7 @@ struct Resolved {
   int64_t start, stop, step;
 };
 Resolved resolve(std::string_view name, const Range& r, int64_t extent) {
-  if (r.step == 0) fail_here("[{}] the step is zero", name);
+  if (r.step == 0) trace_error_here("[{}] the step is zero", name);
   const bool down = r.step < 0;
   const int64_t low = down ? -1 : 0, high = down ? extent - 1 : extent;
   auto place = [&](std::optional<int64_t> i, int64_t otherwise) {
@@ -96,7 +96,7 @@ Array resolve_indices(const Array& indices, int64_t extent, IndexMode mode) {
 ScalarValue what_fills(const char* name, const Array& x, IndexMode mode,
                        const std::optional<ScalarValue>& fill_value) {
   if (fill_value && mode != IndexMode::kFill)
-    fail_here("[{}] a fill_value is read in mode kFill alone", name);
+    trace_error_here("[{}] a fill_value is read in mode kFill alone", name);
   return fill_value.value_or(out_of_range_value(x.dtype()));
 }
 
@@ -144,10 +144,11 @@ Array fill_out_of_bounds(const Array& read, const Array& indices, const Array& x
 }
 
 Array slice(const Operand& x, int axis, int64_t start, int64_t stop, int64_t step) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const Array a = to_array(x);
   std::vector<Range> ranges(static_cast<size_t>(a.rank()));
-  ranges[static_cast<size_t>(check_axis("slice", axis, a.rank(), a.type()))] = {start, stop, step};
+  ranges[static_cast<size_t>(normalize_axis("slice", axis, a.rank(), a.type()))] = {start, stop,
+                                                                                    step};
   SliceParams p;
   Dims reversed;
   resolve_ranges("slice", a, ranges, p, reversed);
@@ -156,14 +157,14 @@ Array slice(const Operand& x, int axis, int64_t start, int64_t stop, int64_t ste
 
 Array take(const Operand& x, const Operand& indices, int axis, IndexMode mode,
            const std::optional<ScalarValue>& fill_value) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const Array a = to_array(x);
-  const int64_t at = check_axis("take", axis, a.rank(), a.type());
+  const int64_t at = normalize_axis("take", axis, a.rank(), a.type());
   const int64_t extent = a.shape()[static_cast<int>(at)];
   const ScalarValue filling = what_fills("take", a, mode, fill_value);
   const Array given = to_indices("take", "indices", indices);
   if (extent == 0 && given.size() > 0 && mode != IndexMode::kFill)
-    fail_here("[take] axis {} of {} is empty", axis, to_string(a.type()));
+    trace_error_here("[take] axis {} of {} is empty", axis, to_string(a.type()));
   Dims dims = a.shape().dims();
   dims.erase(dims.begin() + at);
   dims.insert(dims.begin() + at, given.shape().begin(), given.shape().end());
@@ -181,18 +182,18 @@ Array take(const Operand& x, const Operand& indices, int axis, IndexMode mode,
 
 Array take_flat(const Operand& x, const Operand& indices, IndexMode mode,
                 const std::optional<ScalarValue>& fill_value) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   return take(ravel(x), indices, 0, mode, fill_value);
 }
 
 Array take_along_axis(const Operand& x, const Operand& indices, int axis, IndexMode mode,
                       const std::optional<ScalarValue>& fill_value) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const Array a = to_array(x), given = to_indices("take_along_axis", "indices", indices);
   if (a.rank() != given.rank())
-    fail_here("[take_along_axis] {} and indices {} differ in rank", to_string(a.type()),
-              to_string(given.type()));
-  const auto at = static_cast<int>(check_axis("take_along_axis", axis, a.rank(), a.type()));
+    trace_error_here("[take_along_axis] {} and indices {} differ in rank", to_string(a.type()),
+                     to_string(given.type()));
+  const auto at = static_cast<int>(normalize_axis("take_along_axis", axis, a.rank(), a.type()));
   const int64_t extent = a.shape()[at];
   const ScalarValue filling = what_fills("take_along_axis", a, mode, fill_value);
   Dims dims = a.shape().dims();
@@ -201,7 +202,7 @@ Array take_along_axis(const Operand& x, const Operand& indices, int axis, IndexM
   const Shape shape = broadcast_shapes("take_along_axis", given.type(), others);
   if (a.size() == 0) {
     if (shape.elems() > 0 && mode != IndexMode::kFill)
-      fail_here("[take_along_axis] axis {} of {} is empty", axis, to_string(a.type()));
+      trace_error_here("[take_along_axis] axis {} of {} is empty", axis, to_string(a.type()));
     return full(shape, filling, a.dtype());
   }
   return run_as_one("take_along_axis", [&] {
@@ -222,7 +223,8 @@ ResolvedIndex::ResolvedIndex(const Array& x, std::span<const Index> indices) {
     has_arrays = has_arrays || i.kind == Kind::kArray;
   }
   if (named > x.rank() || ellipses > 1)
-    fail_here("[index] {} axes and {} ellipses for {}", named, ellipses, to_string(x.type()));
+    trace_error_here("[index] {} axes and {} ellipses for {}", named, ellipses,
+                     to_string(x.type()));
   // One entry an axis of x or new axis: a missing ellipsis stands at the end.
   std::vector<Index> all;
   const auto fill = [&] {
@@ -241,8 +243,8 @@ ResolvedIndex::ResolvedIndex(const Array& x, std::span<const Index> indices) {
     if (i.kind == Kind::kRange) ranges[static_cast<size_t>(axis)] = i.range;
     if (i.kind == Kind::kInteger) {
       if (i.integer < -extent || i.integer >= extent)
-        fail_here("[index] index {} is out of range for axis {} of {}", i.integer, axis,
-                  to_string(x.type()));
+        trace_error_here("[index] index {} is out of range for axis {} of {}", i.integer, axis,
+                         to_string(x.type()));
       const int64_t k = i.integer < 0 ? i.integer + extent : i.integer;
       if (has_arrays) {
         components.push_back(
@@ -327,7 +329,7 @@ Array Array::operator[](ElementNumber i) const {
 }
 
 Array Array::index(std::initializer_list<Index> indices, SourceLocation at) const {
-  const Site site(at);
+  const CallSiteScope site(at);
   bool arrays = false;
   for (const Index& i : indices) arrays = arrays || i.kind == Index::Kind::kArray;
   const auto run = [&] {
@@ -337,7 +339,7 @@ Array Array::index(std::initializer_list<Index> indices, SourceLocation at) cons
     if (places.result.elems() == 0) return zeros(places.result, part.dtype());
     for (int64_t axis : places.gather.collapsed_axes)
       if (part.shape()[static_cast<int>(axis)] == 0)
-        fail_here("[index] axis {} of {} is empty", axis, to_string(type()));
+        trace_error_here("[index] axis {} of {} is empty", axis, to_string(type()));
     const Array read = record1(OpKind::kGather, places.gather, {part, places.vectors});
     return stow::reshape(read, places.result.dims());
   };

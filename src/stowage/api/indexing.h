@@ -14,7 +14,7 @@ namespace stow {
 
 /// Returns the axes in [0, rank), in the order given. If `axes` is not given: all axes if `all`,
 /// else none. Errors: TraceError for an axis that is out of range or given twice.
-Dims check_axes(std::string_view name, const Axes& axes, const ArrayType& type, bool all);
+Dims normalize_axes(std::string_view name, const Axes& axes, const ArrayType& type, bool all);
 
 /// Adds `extent` to negative indices.
 Array resolve_negative(const Array& indices, int64_t extent);

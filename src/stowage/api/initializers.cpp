@@ -22,20 +22,21 @@ Mode mode_of(std::string_view name) {
   if (name == "fan_out") return Mode::kOut;
   if (name == "fan_avg") return Mode::kMean;
   if (name == "fan_geo_avg") return Mode::kGeometricMean;
-  fail_here("[variance_scaling] mode '{}' is none of fan_in, fan_out, fan_avg, fan_geo_avg", name);
+  trace_error_here("[variance_scaling] mode '{}' is none of fan_in, fan_out, fan_avg, fan_geo_avg",
+                   name);
 }
 
 Distribution distribution_of(std::string_view name) {
   if (name == "truncated_normal") return Distribution::kTruncatedNormal;
   if (name == "normal") return Distribution::kNormal;
   if (name == "uniform") return Distribution::kUniform;
-  fail_here("[variance_scaling] distribution '{}' is none of truncated_normal, normal, uniform",
-            name);
+  trace_error_here(
+      "[variance_scaling] distribution '{}' is none of truncated_normal, normal, uniform", name);
 }
 
 double extent_of(const Axes& axes, const ArrayType& type) {
   double n = 1;
-  for (const int64_t axis : check_axes("variance_scaling", axes, type, false))
+  for (const int64_t axis : normalize_axes("variance_scaling", axes, type, false))
     n *= static_cast<double>(type.shape[static_cast<int>(axis)]);
   return n;
 }
@@ -43,7 +44,7 @@ double extent_of(const Axes& axes, const ArrayType& type) {
 double fan(Mode mode, const FanOptions& options, const Shape& shape, DType dtype) {
   const ArrayType type{dtype, shape};
   if (shape.rank() < 2)
-    fail_here("[variance_scaling] a weight has at least two axes, got {}", to_string(type));
+    trace_error_here("[variance_scaling] a weight has at least two axes, got {}", to_string(type));
   const double in = extent_of(options.in_axis, type), out = extent_of(options.out_axis, type);
   const double all = static_cast<double>(shape.elems()) / extent_of(options.batch_axis, type);
   const double fan_in = all / out, fan_out = all / in;
@@ -64,7 +65,7 @@ double fan(Mode mode, const FanOptions& options, const Shape& shape, DType dtype
 
 Array Initializer::operator()(const Operand& key, const Shape& shape,
                               std::optional<DType> dtype) const {
-  const Site site(key.at);
+  const CallSiteScope site(key.at);
   const Array k = to_array(key);
   return run_as_one("initializer", [&] { return make_(k, shape, dtype.value_or(dtype_)); });
 }
@@ -100,7 +101,7 @@ Initializer truncated_normal(double stddev, DType dtype, double lower, double up
 
 Initializer variance_scaling(double scale, std::string_view mode, std::string_view distribution,
                              const FanOptions& options, SourceLocation at) {
-  const Site site(at);
+  const CallSiteScope site(at);
   const Mode by = mode_of(mode);
   const Distribution of = distribution_of(distribution);
   return {[=](const Array& key, const Shape& shape, DType d) {

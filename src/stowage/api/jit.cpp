@@ -82,8 +82,8 @@ void check_donation(const JitEntry& entry, std::span<const Array> arguments) {
     if (!entry.options.donated[i]) continue;
     for (size_t j = 0; j < arguments.size(); ++j)
       if (j != i && arguments[j].impl()->storage == arguments[i].impl()->storage)
-        fail_here("[{}] argument {} is donated, and the same array is argument {}", entry.name,
-                  entry.input_names[i], entry.input_names[j]);
+        trace_error_here("[{}] argument {} is donated, and the same array is argument {}",
+                         entry.name, entry.input_names[i], entry.input_names[j]);
   }
 }
 
@@ -98,19 +98,20 @@ void check_known(const JitOptions& options, const char* option, const char* whos
                  const ShardingsByPath& shardings, const std::vector<std::string>& parts,
                  const std::vector<std::string>& paths) {
   if (const std::optional<std::string> path = shardings.unknown(parts))
-    fail_here("[{}] {} names '{}', which is no part of the {}; the leaves are {}", options.name,
-              option, *path, whose,
-              paths.empty() ? "none" : fmt::format("'{}'", fmt::join(paths, "', '")));
+    trace_error_here("[{}] {} names '{}', which is no part of the {}; the leaves are {}",
+                     options.name, option, *path, whose,
+                     paths.empty() ? "none" : fmt::format("'{}'", fmt::join(paths, "', '")));
 }
 
 void check_in_sharding(const JitOptions& options, const std::string& path, const ArrayType& type) {
   const Sharding* sharding = options.in_shardings.find(path);
   if (!sharding) return;
   if (sharding->memory_kind() != type.kind)
-    fail_here("[{}] in_shardings say {} for argument {}, which is on {}: {}; move it with device_put "
-              "first",
-              options.name, memory_kind_name(sharding->memory_kind()), path,
-              memory_kind_name(type.kind), to_string(type));
+    trace_error_here(
+        "[{}] in_shardings say {} for argument {}, which is on {}: {}; move it with device_put "
+        "first",
+        options.name, memory_kind_name(sharding->memory_kind()), path,
+        memory_kind_name(type.kind), to_string(type));
   check_sharding(options.name, *sharding, type);
 }
 
@@ -221,13 +222,14 @@ std::vector<Array> run_over_mesh(JitEntry& entry, std::span<const Array> argumen
                                  const ExecutablePtr& program) {
   for (size_t i = 0; i < arguments.size(); ++i)
     if (!arguments[i].is_concrete())
-      fail_here("[{}] argument {} has no data: {}", entry.name, entry.input_names[i],
-                describe(arguments[i]));
+      trace_error_here("[{}] argument {} has no data: {}", entry.name, entry.input_names[i],
+                       describe(arguments[i]));
   for (size_t i = 0; i < entry.options.donated.size(); ++i)
     if (entry.options.donated[i] && shares_memory(*arguments[i].impl()->storage))
-      fail_here("[{}] argument {} is donated, and shares its memory with another array, of which it "
-                "or its parts are shards; donate a copy",
-                entry.name, entry.input_names[i]);
+      trace_error_here(
+          "[{}] argument {} is donated, and shares its memory with another array, of which it "
+          "or its parts are shards; donate a copy",
+          entry.name, entry.input_names[i]);
   const ExecutablePtr runs = program ? program : entry.executable(target_of_entry(entry));
   std::shared_ptr<MeshRunner>& runner = entry.mesh_runners[runs.get()];
   if (!runner) runner = std::make_shared<MeshRunner>(*entry.mesh, runs);
@@ -254,7 +256,7 @@ std::vector<Array> run_over_mesh(JitEntry& entry, std::span<const Array> argumen
 }  // namespace
 
 std::vector<Array> JitEntry::run(std::span<const TreeRef> trees, const ExecutablePtr& program) {
-  const Site site(at);
+  const CallSiteScope site(at);
   std::vector<Array> arguments = all_leaves(trees);
   if (std::any_of(arguments.begin(), arguments.end(),
                   [](const Array& a) { return a.is_abstract(); }))
@@ -267,16 +269,18 @@ std::vector<Array> JitEntry::run(std::span<const TreeRef> trees, const Executabl
   buffers.reserve(arguments.size());
   for (size_t i = 0; i < arguments.size(); ++i) {
     if (!arguments[i].is_concrete())
-      fail_here("[{}] argument {} has no data: {}", name, input_names[i], describe(arguments[i]));
+      trace_error_here("[{}] argument {} has no data: {}", name, input_names[i],
+                       describe(arguments[i]));
     buffers.push_back(buffer_of(arguments[i], device));
   }
   // The storage and this list hold it; anybody else would see it overwritten.
   for (size_t i = 0; i < options.donated.size(); ++i)
     if (options.donated[i] && arguments[i].impl()->storage->shares_buffer &&
         buffers[i].use_count() > 2)
-      fail_here("[{}] argument {} is donated, and shares its memory with the array of which it is a "
-                "shard; donate a copy",
-                name, input_names[i]);
+      trace_error_here(
+          "[{}] argument {} is donated, and shares its memory with the array of which it is a "
+          "shard; donate a copy",
+          name, input_names[i]);
   const ExecutablePtr& runs = program ? program : executable(device->target());
   std::vector<DeviceBufferPtr> outputs;
   try {
@@ -296,7 +300,7 @@ std::vector<Array> JitEntry::run(std::span<const TreeRef> trees, const Executabl
 JitCache::JitCache(JitOptions options, SourceLocation at) : options_(std::move(options)), at_(at) {}
 
 JitEntryPtr JitCache::find(std::span<const TreeRef> arguments, const LeafFunction& function) {
-  const Site site(at_);
+  const CallSiteScope site(at_);
   std::string key = key_of(arguments);
   const auto found = entries_.find(key);
   if (found != entries_.end()) return found->second;
@@ -309,7 +313,7 @@ JitEntryPtr JitCache::find(std::span<const TreeRef> arguments, const LeafFunctio
 
 JitEntryPtr JitCache::trace(std::span<const TreeRef> arguments,
                             const LeafFunction& function) const {
-  const Site site(at_);
+  const CallSiteScope site(at_);
   auto entry = std::make_shared<JitEntry>();
   entry->name = options_.name;
   entry->at = at_;
@@ -325,8 +329,8 @@ JitEntryPtr JitCache::trace(std::span<const TreeRef> arguments,
   const std::set<int> donated(options_.donate_argnums.begin(), options_.donate_argnums.end());
   for (int argnum : donated)
     if (argnum < 0 || argnum >= n_arguments)
-      fail_here("[{}] donate_argnums names argument {}, the function has {}", options_.name, argnum,
-                n_arguments);
+      trace_error_here("[{}] donate_argnums names argument {}, the function has {}", options_.name,
+                       argnum, n_arguments);
 
   check_known(options_, "in_shardings", "arguments", options_.in_shardings, parts,
               entry->input_names);
@@ -345,7 +349,7 @@ JitEntryPtr JitCache::trace(std::span<const TreeRef> arguments,
       inputs.push_back(trace->input(leaves[i].type(), entry->input_names[i]));
     }
     entry->result = function(inputs);
-    const Site back(at_);
+    const CallSiteScope back(at_);
     std::vector<Array> results = leaves_of(entry->result.ref);
     const std::vector<std::string> paths = paths_of(entry->result.ref);
     check_known(options_, "out_shardings", "result", options_.out_shardings,
@@ -353,8 +357,8 @@ JitEntryPtr JitCache::trace(std::span<const TreeRef> arguments,
     std::vector<ValueId> outputs;
     for (size_t i = 0; i < results.size(); ++i) {
       if (results[i].empty())
-        fail_here("[{}] the function returned an empty Array{}", options_.name,
-                  paths[i].empty() ? "" : " at '" + paths[i] + "'");
+        trace_error_here("[{}] the function returned an empty Array{}", options_.name,
+                         paths[i].empty() ? "" : " at '" + paths[i] + "'");
       if (const Sharding* sharding = options_.out_shardings.find(paths[i]))
         results[i] = device_put(results[i], *sharding);
       entry->output_shardings.push_back(results[i].impl()->sharding);
@@ -388,30 +392,30 @@ JitEntryPtr JitCache::trace(std::span<const TreeRef> arguments,
 }
 
 void check_arguments(const JitEntry& entry, std::span<const TreeRef> arguments) {
-  const Site site(entry.at);
+  const CallSiteScope site(entry.at);
   if (key_of(arguments) == entry.key) return;
   const std::vector<Array> leaves = all_leaves(arguments);
   const std::vector<std::string> paths = all_paths(arguments);
   for (size_t i = 0; i < leaves.size() && i < entry.n_leaves; ++i) {
     const ArrayType& want = entry.graph.type(entry.graph.inputs()[i]);
     if (paths[i] != entry.input_names[i])
-      fail_here("[{}] argument {} was compiled for, {} was given", entry.name, entry.input_names[i],
-                paths[i]);
+      trace_error_here("[{}] argument {} was compiled for, {} was given", entry.name,
+                       entry.input_names[i], paths[i]);
     if (!(leaves[i].type() == want) || leaves[i].type().weak != want.weak)
-      fail_here("[{}] argument {} is {}{}, compiled for {}{}", entry.name, paths[i],
-                to_string(leaves[i].type()), leaves[i].type().weak ? " (weak)" : "",
-                to_string(want), want.weak ? " (weak)" : "");
+      trace_error_here("[{}] argument {} is {}{}, compiled for {}{}", entry.name, paths[i],
+                       to_string(leaves[i].type()), leaves[i].type().weak ? " (weak)" : "",
+                       to_string(want), want.weak ? " (weak)" : "");
     const auto place = [](const std::string& mesh) {
       return mesh.empty() ? std::string("on one device")
                           : fmt::format("over a mesh as {}", mesh.substr(0, mesh.rfind(") ") + 1));
     };
     if (const std::string mesh = mesh_key(leaves[i]); mesh != entry.input_mesh_keys[i])
-      fail_here("[{}] argument {} lies {}{}, compiled for one {}; move it with device_put", entry.name,
-                paths[i], place(mesh),
-                place(mesh) == place(entry.input_mesh_keys[i]) ? " of other devices" : "",
-                place(entry.input_mesh_keys[i]));
+      trace_error_here("[{}] argument {} lies {}{}, compiled for one {}; move it with device_put",
+                       entry.name, paths[i], place(mesh),
+                       place(mesh) == place(entry.input_mesh_keys[i]) ? " of other devices" : "",
+                       place(entry.input_mesh_keys[i]));
   }
-  fail_here(
+  trace_error_here(
       "[{}] the arguments have another structure than those it was compiled for: {} leaves, "
       "not {}",
       entry.name, leaves.size(), entry.n_leaves);

@@ -9,17 +9,17 @@ namespace stow {
 
 void check_tangents(const char* what, const TreeRef& primals, const TreeRef& tangents,
                     SourceLocation at) {
-  const Site site(at);
+  const CallSiteScope site(at);
   check_same_structure(primals, tangents, fmt::format("[{}] primals and tangents:", what), at);
   const std::vector<Array> of = leaves_of(primals), along = leaves_of(tangents);
   const std::vector<std::string> paths = paths_of(primals);
   for (size_t i = 0; i < of.size(); ++i) {
     if (of[i].empty() || along[i].empty())
-      fail_here("[{}] {} '{}' is an empty Array", what, of[i].empty() ? "primal" : "tangent",
-                paths[i]);
+      trace_error_here("[{}] {} '{}' is an empty Array", what, of[i].empty() ? "primal" : "tangent",
+                       paths[i]);
     if (!(of[i].type() == along[i].type()))
-      fail_here("[{}] primal '{}' is {}, its tangent {}", what, paths[i], to_string(of[i].type()),
-                to_string(along[i].type()));
+      trace_error_here("[{}] primal '{}' is {}, its tangent {}", what, paths[i],
+                       to_string(of[i].type()), to_string(along[i].type()));
   }
 }
 
@@ -27,13 +27,13 @@ void check_linear_types(const Linearization& transpose, const TreeRef& arguments
   const std::vector<std::string> of = paths_of(arguments), to = paths_of(transpose.result.ref);
   for (size_t i = 0; i < of.size(); ++i)
     if (!is_float(transpose.argument_types[i].dtype()))
-      fail_here("[linear_transpose] expected a float as argument '{}', got {}", of[i],
-                to_string(transpose.argument_types[i].type()));
+      trace_error_here("[linear_transpose] expected a float as argument '{}', got {}", of[i],
+                       to_string(transpose.argument_types[i].type()));
   for (size_t i = 0; i < to.size(); ++i)
     if (!is_float(transpose.output_types[i].dtype()))
-      fail_here("[linear_transpose] expected floats as results, got {}{}",
-                to_string(transpose.output_types[i].type()),
-                to[i].empty() ? "" : " at '" + to[i] + "'");
+      trace_error_here("[linear_transpose] expected floats as results, got {}{}",
+                       to_string(transpose.output_types[i].type()),
+                       to[i].empty() ? "" : " at '" + to[i] + "'");
 }
 
 Array forward_jacobian_of(const Array& x, const Array& y,

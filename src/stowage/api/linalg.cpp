@@ -53,8 +53,8 @@ Array batched_matmul(const Array& a, const Array& b, std::optional<DType> out) {
     const int ia = i - rank + a.rank(), ib = i - rank + b.rank();
     const int64_t da = ia < 0 ? 1 : a.shape()[ia], db = ib < 0 ? 1 : b.shape()[ib];
     if (da != db && da != 1 && db != 1)
-      fail_here("[matmul] {} and {} do not broadcast: leading axis {} has extents {} and {}",
-                to_string(a.type()), to_string(b.type()), i - rank, da, db);
+      trace_error_here("[matmul] {} and {} do not broadcast: leading axis {} has extents {} and {}",
+                       to_string(a.type()), to_string(b.type()), i - rank, da, db);
     if (da == db && da != 1) {
       p.lhs_batch.push_back(static_cast<int64_t>(a_dims.size()));
       p.rhs_batch.push_back(static_cast<int64_t>(b_dims.size()));
@@ -95,16 +95,17 @@ Array batched_matmul(const Array& a, const Array& b, std::optional<DType> out) {
 }  // namespace
 
 Array matmul(const Operand& x, const Operand& y, std::optional<DType> out) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   auto [a, b] = promoted(x, y);
   if (a.rank() == 0 || b.rank() == 0)
-    fail_here("[matmul] expected matrices, got a scalar: {} and {}; use *", to_string(a.type()),
-              to_string(b.type()));
+    trace_error_here("[matmul] expected matrices, got a scalar: {} and {}; use *",
+                     to_string(a.type()), to_string(b.type()));
   const int64_t k = b.rank() == 1 ? b.dim(0) : b.dim(-2);
   if (a.dim(-1) != k)
-    fail_here("[matmul] {} and {}: the last axis of the first has extent {}, {} of the second {}",
-              to_string(a.type()), to_string(b.type()), a.dim(-1),
-              b.rank() == 1 ? "the axis" : "the last but one", k);
+    trace_error_here(
+        "[matmul] {} and {}: the last axis of the first has extent {}, {} of the second {}",
+        to_string(a.type()), to_string(b.type()), a.dim(-1),
+        b.rank() == 1 ? "the axis" : "the last but one", k);
   if (b.rank() <= 2) {  // no batch: one product of [..., k] and [k, n] or [k]
     DotParams p;
     p.lhs_contract = {a.rank() - 1};
@@ -116,7 +117,7 @@ Array matmul(const Operand& x, const Operand& y, std::optional<DType> out) {
 }
 
 Array dot(const Operand& x, const Operand& y) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   if (x.rank() == 0 || y.rank() == 0) return multiply(x, y);
   if (y.rank() <= 2) return matmul(x, y);
   const auto [a, b] = promoted(x, y);
@@ -124,36 +125,37 @@ Array dot(const Operand& x, const Operand& y) {
 }
 
 Array outer(const Operand& x, const Operand& y) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   return expand_dims(ravel(x), 1) * expand_dims(ravel(y), 0);
 }
 
 Array dot_general(const Operand& x, const Operand& y, const Dims& a_contract,
                   const Dims& b_contract, const Dims& a_batch, const Dims& b_batch,
                   std::optional<DType> out) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const auto [a, b] = promoted(x, y);
   return record_dot(a, b, DotParams{a_contract, b_contract, a_batch, b_batch}, out);
 }
 
 Array tensordot(const Operand& x, const Operand& y, const Dims& a_axes, const Dims& b_axes) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const auto [a, b] = promoted(x, y);
   if (a_axes.size() != b_axes.size())
-    fail_here("[tensordot] expected as many axes of each, got {} of the first and {} of the second",
-              a_axes.size(), b_axes.size());
+    trace_error_here(
+        "[tensordot] expected as many axes of each, got {} of the first and {} of the second",
+        a_axes.size(), b_axes.size());
   DotParams p;
   for (int64_t axis : a_axes)
-    p.lhs_contract.push_back(check_axis("tensordot", axis, a.rank(), a.type()));
+    p.lhs_contract.push_back(normalize_axis("tensordot", axis, a.rank(), a.type()));
   for (int64_t axis : b_axes)
-    p.rhs_contract.push_back(check_axis("tensordot", axis, b.rank(), b.type()));
+    p.rhs_contract.push_back(normalize_axis("tensordot", axis, b.rank(), b.type()));
   return record_dot(a, b, std::move(p), {});
 }
 
 Array tensordot(const Operand& x, const Operand& y, int n) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   if (n < 0 || n > x.rank() || n > y.rank())
-    fail_here("[tensordot] {} axes of rank {} and {}", n, x.rank(), y.rank());
+    trace_error_here("[tensordot] {} axes of rank {} and {}", n, x.rank(), y.rank());
   Dims last, first;
   for (int i = 0; i < n; ++i) {
     last.push_back(x.rank() - n + i);
@@ -163,18 +165,18 @@ Array tensordot(const Operand& x, const Operand& y, int n) {
 }
 
 Array inner(const Operand& x, const Operand& y) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   if (x.rank() == 0 || y.rank() == 0) return multiply(x, y);
   return tensordot(x, y, Dims{-1}, Dims{-1});
 }
 
 Array vdot(const Operand& x, const Operand& y) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   return tensordot(ravel(x), ravel(y), 1);
 }
 
 Array kron(const Operand& x, const Operand& y) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   Array a = to_array(x), b = to_array(y);
   const int rank = std::max(a.rank(), b.rank());
   const auto widened_to = [&](const Array& v) {
@@ -194,14 +196,14 @@ Array kron(const Operand& x, const Operand& y) {
 }
 
 Array trace(const Operand& x, int64_t k, int axis1, int axis2) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   return sum(diagonal(x, k, axis1, axis2), -1);
 }
 
 Array norm(const Operand& x, const Axes& axes, double ord, bool keepdims) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const Array a = to_float_array(x);
-  check_axes("norm", axes, a.type(), true);
+  normalize_axes("norm", axes, a.type(), true);
   return run_as_one("norm", [&] {
     if (ord == 2) return sqrt(sum(square(a), axes, keepdims));
     if (std::isinf(ord) && ord < 0) return min(abs(a), axes, keepdims);
@@ -223,14 +225,14 @@ std::vector<Array> key_intervals(const Array& q, const Array& k, const Attention
   const auto bound = [&](std::string_view name, const std::optional<Array>& x, int64_t otherwise) {
     if (!x) return full(shape, otherwise, DType::kI32);
     if (x->dtype() != DType::kI32)
-      fail_here("[attention] {} must be i32, got {}", name, to_string(x->type()));
+      trace_error_here("[attention] {} must be i32, got {}", name, to_string(x->type()));
     const int over = 2 - x->rank();
     bool fits = over >= 0;
     for (int i = 0; fits && i < x->rank(); ++i)
       fits = x->dim(i) == 1 || x->dim(i) == shape[i + over];
     if (!fits)
-      fail_here("[attention] {} must broadcast to [B,T] = [{},{}], got {}", name, shape[0], shape[1],
-                to_string(x->type()));
+      trace_error_here("[attention] {} must broadcast to [B,T] = [{},{}], got {}", name, shape[0],
+                       shape[1], to_string(x->type()));
     return broadcast_to(*x, shape);
   };
   return {bound("lo", options.lo, 0), bound("hi", options.hi, k.dim(1))};
@@ -240,7 +242,7 @@ std::vector<Array> key_intervals(const Array& q, const Array& k, const Attention
 Array stored_attention(const Array& q, const Array& k, const Array& v, double scale,
                        const AttentionOptions& options) {
   if (k.rank() != 4 || v.rank() != 4 || k.dim(2) == 0 || q.dim(2) % k.dim(2) != 0)
-    fail_here(
+    trace_error_here(
         "[attention] q must be [B,T,H,D] and k, v [B,S,G,D] with H a multiple of G, got {}, {}, {}",
         to_string(q.type()), to_string(k.type()), to_string(v.type()));
   const int64_t b = q.dim(0), t = q.dim(1), h = q.dim(2), d = q.dim(3), s = k.dim(1), g = k.dim(2);
@@ -286,14 +288,16 @@ Array stored_attention(const Array& q, const Array& k, const Array& v, double sc
 
 Array attention(const Operand& q, const Operand& k, const Operand& v,
                 const AttentionOptions& options) {
-  const Site site(q.at);
+  const CallSiteScope site(q.at);
   const Array a = to_array(q), b = to_array(k), c = to_array(v);
-  if (a.rank() != 4) fail_here("[attention] q must be [B,T,H,D], got {}", to_string(a.type()));
+  if (a.rank() != 4)
+    trace_error_here("[attention] q must be [B,T,H,D], got {}", to_string(a.type()));
   if (options.align_last && !options.causal)
-    fail_here("[attention] align_last says how a causal mask lies; causal is not set");
+    trace_error_here("[attention] align_last says how a causal mask lies; causal is not set");
   if (options.mask && options.mask->dtype() != DType::kBool)
-    fail_here("[attention] the mask must be bool, got {}; what is added to scores is the bias",
-              to_string(options.mask->type()));
+    trace_error_here(
+        "[attention] the mask must be bool, got {}; what is added to scores is the bias",
+        to_string(options.mask->type()));
   const double scale = options.scale.value_or(1 / std::sqrt(static_cast<double>(a.dim(3))));
   if (options.bias || options.mask || a.dtype() == DType::kF64)
     return stored_attention(a, b, c, scale, options);

@@ -11,13 +11,13 @@ namespace stow {
 namespace {
 
 Array float_op(OpKind op, const Operand& x) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   return record1(op, NoParams{}, {to_float_array(x)});
 }
 
 // Bool arrays are added and multiplied as integers by nobody; NumPy's rules for them are or, and.
 Array arithmetic(OpKind op, const Operand& a, const Operand& b) {
-  const Site site(a.at);
+  const CallSiteScope site(a.at);
   if (promote(a.dtype(), b.dtype()).dtype == DType::kBool) {
     if (op == OpKind::kAdd || op == OpKind::kMax) return binary_op(OpKind::kOr, a, b);
     if (op == OpKind::kMul || op == OpKind::kMin) return binary_op(OpKind::kAnd, a, b);
@@ -26,7 +26,7 @@ Array arithmetic(OpKind op, const Operand& a, const Operand& b) {
 }
 
 Array rounding(OpKind op, const Operand& x) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   return is_float(x.dtype().dtype) ? unary_op(op, x) : to_array(x);
 }
 
@@ -51,7 +51,7 @@ WeakDType number_dtype(const Operand& a, const Operand& b) {
 
 Array number_op(OpKind op, const Operand& a, const Operand& b) {
   if (!are_bools(a, b)) return binary_op(op, a, b);
-  const Site site(a.at);
+  const CallSiteScope site(a.at);
   const WeakDType dtype = number_dtype(a, b);
   return binary_op(op, to_array(a, dtype), to_array(b, dtype));
 }
@@ -119,7 +119,7 @@ Array minimum(const Operand& a, const Operand& b) {
   return arithmetic(OpKind::kMin, a, b);
 }
 Array fmod(const Operand& a, const Operand& b) {
-  const Site site(a.at);
+  const CallSiteScope site(a.at);
   const WeakDType dtype = number_dtype(a, b);
   if (!is_integer(dtype.dtype)) return arithmetic(OpKind::kRem, a, b);
   const Array x = to_array(a, dtype), y = to_array(b, dtype);
@@ -129,7 +129,7 @@ Array fmod(const Operand& a, const Operand& b) {
 }
 
 Array divide(const Operand& a, const Operand& b) {
-  const Site site(a.at);
+  const CallSiteScope site(a.at);
   const WeakDType dtype = promote(a.dtype(), b.dtype());
   if (is_float(dtype.dtype)) return binary_op(OpKind::kDiv, a, b);
   return binary_op(OpKind::kDiv, to_array(a, {DType::kF32, dtype.weak}),
@@ -137,7 +137,7 @@ Array divide(const Operand& a, const Operand& b) {
 }
 
 Array floor_divide(const Operand& a, const Operand& b) {
-  const Site site(a.at);
+  const CallSiteScope site(a.at);
   const WeakDType dtype = number_dtype(a, b);
   const Array x = to_array(a, dtype), y = to_array(b, dtype);
   return run_as_one("floor_divide", [&] {
@@ -154,7 +154,7 @@ Array floor_divide(const Operand& a, const Operand& b) {
 }
 
 Array remainder(const Operand& a, const Operand& b) {
-  const Site site(a.at);
+  const CallSiteScope site(a.at);
   const WeakDType dtype = number_dtype(a, b);
   const Array x = to_array(a, dtype), y = to_array(b, dtype);
   return run_as_one("remainder", [&] {
@@ -165,7 +165,7 @@ Array remainder(const Operand& a, const Operand& b) {
 }
 
 Array pow(const Operand& a, const Operand& b) {
-  const Site site(a.at);
+  const CallSiteScope site(a.at);
   if (b.is_scalar() && !is_float(b.scalar().dtype)) {
     const int64_t n = b.scalar().integer;
     const WeakDType dtype = promote(a.dtype(), {DType::kI32, true});
@@ -173,7 +173,8 @@ Array pow(const Operand& a, const Operand& b) {
     if (n == 0) return with_weak(broadcast_array(to_array(1, dtype), x.shape()), dtype.weak);
     if (n > 0) return run_as_one("pow", [&] { return integer_power(x, n); });
     if (!is_float(dtype.dtype))
-      fail_here("[pow] {} to the negative power {}: integers have none", to_string(x.type()), n);
+      trace_error_here("[pow] {} to the negative power {}: integers have none", to_string(x.type()),
+                       n);
     return run_as_one("pow", [&] { return negative_power(x, n); });
   }
   const WeakDType dtype = number_dtype(a, b);
@@ -186,7 +187,7 @@ Array pow(const Operand& a, const Operand& b) {
 }
 
 Array logaddexp(const Operand& a, const Operand& b) {
-  const Site site(a.at);
+  const CallSiteScope site(a.at);
   const WeakDType dtype = float_dtype(a, b);
   const Array x = to_array(a, dtype), y = to_array(b, dtype);
   return run_as_one("logaddexp", [&] {
@@ -197,12 +198,12 @@ Array logaddexp(const Operand& a, const Operand& b) {
 }
 
 Array clip(const Operand& x, const Operand& low, const Operand& high) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   return minimum(maximum(x, low), high);
 }
 
 Array where(const Operand& condition, const Operand& a, const Operand& b) {
-  const Site site(condition.at);
+  const CallSiteScope site(condition.at);
   const Array c = as_bool(condition);
   const WeakDType dtype = promote(a.dtype(), b.dtype());
   const ArrayType ta{.dtype = dtype.dtype, .shape = a.shape()};
@@ -230,7 +231,7 @@ Array sign(const Operand& x) {
   return unary_op(OpKind::kSign, x);
 }
 Array square(const Operand& x) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const Array a = to_array(x);
   if (a.dtype() == DType::kBool) return convert_to(a, DType::kI32);
   return multiply(a, a);
@@ -243,10 +244,10 @@ Array ceil(const Operand& x) {
 }
 Array round(const Operand& x, int decimals) {
   if (decimals == 0) return rounding(OpKind::kRound, x);
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const Array a = to_array(x);
   if (!is_float(a.dtype())) {
-    if (decimals < 0) fail_here("[round] {} to {} decimals", to_string(a.type()), decimals);
+    if (decimals < 0) trace_error_here("[round] {} to {} decimals", to_string(a.type()), decimals);
     return a;
   }
   // What is beyond the dtype's range has no digits to lose.
@@ -299,41 +300,41 @@ Array sigmoid(const Operand& x) {
 }
 
 Array reciprocal(const Operand& x) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   return divide(1, to_float_array(x));
 }
 
 Array isfinite(const Operand& x) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   return float_op(OpKind::kIsFinite, x);
 }
 Array isnan(const Operand& x) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const Array a = to_array(x);
   return a != a;
 }
 
 Array logical_not(const Operand& x) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   return unary_op(OpKind::kNot, as_bool(x));
 }
 Array logical_and(const Operand& a, const Operand& b) {
-  const Site site(a.at);
+  const CallSiteScope site(a.at);
   return binary_op(OpKind::kAnd, as_bool(a), as_bool(b));
 }
 Array logical_or(const Operand& a, const Operand& b) {
-  const Site site(a.at);
+  const CallSiteScope site(a.at);
   return binary_op(OpKind::kOr, as_bool(a), as_bool(b));
 }
 
 Array astype(const Operand& x, DType dtype) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   if (dtype == DType::kBool) return as_bool(x);
   return to_array(x, {dtype, false});
 }
 
 Array bitcast_convert_type(const Operand& x, DType dtype) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const Array a = to_array(x);
   if (a.dtype() == dtype) return a;
   return with_weak(record1(OpKind::kBitcast, DTypeParams{dtype}, {a}), false);

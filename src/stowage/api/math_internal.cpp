@@ -23,8 +23,9 @@ Array scalar_for(const ScalarValue& value, WeakDType dtype) {
                     (dtype.dtype == DType::kU32 &&
                      value.integer == static_cast<int64_t>(static_cast<uint32_t>(value.integer)));
   if (!fits && is_integer(value.dtype) && is_integer(dtype.dtype) && dtype_bytes(dtype.dtype) < 8)
-    fail_here("the scalar {} does not fit {}; convert the array (astype) or the scalar first",
-              value.integer, dtype_name(dtype.dtype));
+    trace_error_here(
+        "the scalar {} does not fit {}; convert the array (astype) or the scalar first",
+        value.integer, dtype_name(dtype.dtype));
   return scalar_array(value, dtype);
 }
 
@@ -102,8 +103,8 @@ Shape broadcast_shapes(std::string_view name, const ArrayType& a, const ArrayTyp
     const int ia = i - rank + a.shape.rank(), ib = i - rank + b.shape.rank();
     const int64_t da = ia < 0 ? 1 : a.shape[ia], db = ib < 0 ? 1 : b.shape[ib];
     if (da != db && da != 1 && db != 1)
-      fail_here("[{}] {} and {} do not broadcast: axis {} has extents {} and {}", name,
-                to_string(a), to_string(b), i - rank, da, db);
+      trace_error_here("[{}] {} and {} do not broadcast: axis {} has extents {} and {}", name,
+                       to_string(a), to_string(b), i - rank, da, db);
     dims[static_cast<size_t>(i)] = da == 1 ? db : da;
   }
   return Shape(std::move(dims));
@@ -124,16 +125,16 @@ Array zeros_of(const ArrayType& type) {
 Array to_indices(std::string_view name, std::string_view what, const Operand& x) {
   const DType dtype = x.dtype().dtype;
   if (!is_integer(dtype))
-    fail_here("[{}] {} must be integers, got {}", name, what,
-              to_string(ArrayType{dtype, x.shape()}));
+    trace_error_here("[{}] {} must be integers, got {}", name, what,
+                     to_string(ArrayType{dtype, x.shape()}));
   const Array indices = with_weak(to_array(x), false);
   if (dtype_bytes(dtype) >= 4) return indices;
   return convert_to(indices, is_unsigned_int(dtype) ? DType::kU32 : DType::kI32);
 }
 
-int64_t check_axis(std::string_view name, int64_t axis, int rank, const ArrayType& type) {
+int64_t normalize_axis(std::string_view name, int64_t axis, int rank, const ArrayType& type) {
   if (axis < -rank || axis >= rank)
-    fail_here("[{}] axis {} is out of range for {}", name, axis, to_string(type));
+    trace_error_here("[{}] axis {} is out of range for {}", name, axis, to_string(type));
   return axis < 0 ? axis + rank : axis;
 }
 
@@ -142,7 +143,7 @@ Array run_as_one(const char* what, const std::function<Array()>& body) {
 }
 
 Array binary_op(OpKind op, const Operand& a, const Operand& b) {
-  const Site site(a.at);
+  const CallSiteScope site(a.at);
   const ArrayType ta{.dtype = a.dtype().dtype, .shape = a.shape()};
   const ArrayType tb{.dtype = b.dtype().dtype, .shape = b.shape()};
   const Shape shape = broadcast_shapes(op_name(op), ta, tb);
@@ -157,7 +158,7 @@ Array binary_op(OpKind op, const Operand& a, const Operand& b) {
 }
 
 Array unary_op(OpKind op, const Operand& x) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   return record1(op, NoParams{}, {to_array(x)});
 }
 

@@ -56,7 +56,7 @@ Array zeros_of(const ArrayType& type);
 Array to_indices(std::string_view name, std::string_view what, const Operand& x);
 /// Returns `axis` in [0, rank); a negative one counts from the end. `type`: for the message.
 /// Errors: TraceError "[name] …" if the axis is out of range.
-int64_t check_axis(std::string_view name, int64_t axis, int rank, const ArrayType& type);
+int64_t normalize_axis(std::string_view name, int64_t axis, int rank, const ArrayType& type);
 
 /// Promotes and broadcasts the operands, and records the op. Comparisons return bool.
 Array binary_op(OpKind op, const Operand& a, const Operand& b);

@@ -11,7 +11,7 @@ namespace stow {
 namespace {
 
 Array float_op(OpKind op, const Operand& x) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   return record1(op, NoParams{}, {to_float_array(x)});
 }
 
@@ -41,7 +41,7 @@ Array rem(const Operand& a, const Operand& b) {
   return binary_op(OpKind::kRem, a, b);
 }
 Array integer_pow(const Operand& x, int n) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   return pow(x, n);
 }
 
@@ -80,37 +80,37 @@ Array erfc(const Operand& x) {
 }
 
 Array atan2(const Operand& y, const Operand& x) {
-  const Site site(y.at);
+  const CallSiteScope site(y.at);
   const WeakDType dtype = float_dtype(y, x);
   return binary_op(OpKind::kAtan2, to_array(y, dtype), to_array(x, dtype));
 }
 
 Array exp2(const Operand& x) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const Array a = to_float_array(x);
   return run_as_one("exp2", [&] { return pow(full_like(a, 2.0), a); });
 }
 Array log2(const Operand& x) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const Array a = to_float_array(x);
   return run_as_one("log2", [&] { return log(a) / std::numbers::ln2; });
 }
 Array log10(const Operand& x) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const Array a = to_float_array(x);
   return run_as_one("log10", [&] { return log(a) / std::numbers::ln10; });
 }
 
 // The sign of a negative fraction stays on its zero.
 Array trunc(const Operand& x) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const Array a = to_array(x);
   if (!is_float(a.dtype())) return a;
   return run_as_one("trunc", [&] { return where(a < 0, ceil(a), floor(a)); });
 }
 
 Array hypot(const Operand& a, const Operand& b) {
-  const Site site(a.at);
+  const CallSiteScope site(a.at);
   const WeakDType dtype = float_dtype(a, b);
   const Array x = abs(to_array(a, dtype)), y = abs(to_array(b, dtype));
   return run_as_one("hypot", [&] {
@@ -124,7 +124,7 @@ Array hypot(const Operand& a, const Operand& b) {
 }
 
 Array nextafter(const Operand& a, const Operand& b) {
-  const Site site(a.at);
+  const CallSiteScope site(a.at);
   const WeakDType dtype = float_dtype(a, b);
   const Array x = to_array(a, dtype), y = to_array(b, dtype);
   return run_as_one("nextafter", [&] {
@@ -151,13 +151,13 @@ Array nextafter(const Operand& a, const Operand& b) {
         return convert_to(where(isnan(y32), y32, where(x32 == y32, y32, down)), DType::kF16);
       }
       default:
-        fail_here("[nextafter] takes floats, not {}", dtype_name(dtype.dtype));
+        trace_error_here("[nextafter] takes floats, not {}", dtype_name(dtype.dtype));
     }
   });
 }
 
 Array clamp(const Operand& low, const Operand& x, const Operand& high) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const Array a = to_array(x);
   const WeakDType dtype{a.dtype(), a.type().weak};
   const Array l = to_array(low, dtype), h = to_array(high, dtype);
@@ -170,7 +170,7 @@ Array clamp(const Operand& low, const Operand& x, const Operand& high) {
 }
 
 Array isinf(const Operand& x) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const Array a = to_array(x);
   if (!is_float(a.dtype())) return full(a.shape(), false);
   return run_as_one("isinf", [&] { return abs(a) == std::numeric_limits<double>::infinity(); });
@@ -178,7 +178,7 @@ Array isinf(const Operand& x) {
 
 Array nan_to_num(const Operand& x, double nan, std::optional<double> posinf,
                  std::optional<double> neginf) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const Array a = to_array(x);
   if (!is_float(a.dtype())) return a;
   const double most = largest_float(a.dtype()), inf = std::numeric_limits<double>::infinity();
@@ -190,7 +190,7 @@ Array nan_to_num(const Operand& x, double nan, std::optional<double> posinf,
 }
 
 Array isclose(const Operand& a, const Operand& b, double rtol, double atol, bool equal_nan) {
-  const Site site(a.at);
+  const CallSiteScope site(a.at);
   const WeakDType dtype = promote(a.dtype(), b.dtype());
   const Array x = to_array(a, dtype), y = to_array(b, dtype);
   return run_as_one("isclose", [&] {
@@ -205,7 +205,7 @@ Array isclose(const Operand& a, const Operand& b, double rtol, double atol, bool
 }
 
 Array logical_xor(const Operand& a, const Operand& b) {
-  const Site site(a.at);
+  const CallSiteScope site(a.at);
   return binary_op(OpKind::kXor, astype(a, DType::kBool), astype(b, DType::kBool));
 }
 
@@ -213,7 +213,7 @@ Array population_count(const Operand& x) {
   return unary_op(OpKind::kPopulationCount, x);
 }
 Array bitwise_count(const Operand& x) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   return run_as_one("bitwise_count", [&] {
     const Array n = x.dtype().dtype == DType::kBool ? astype(x, DType::kU8) : abs(x);
     return astype(population_count(n), DType::kU8);
@@ -224,7 +224,7 @@ Array clz(const Operand& x) {
 }
 
 Array shift_right_logical(const Operand& a, const Operand& b) {
-  const Site site(a.at);
+  const CallSiteScope site(a.at);
   const WeakDType dtype = promote(a.dtype(), b.dtype());
   const Array x = to_array(a, dtype), by = to_array(b, dtype);
   const auto as_unsigned = [](const Array& v) {

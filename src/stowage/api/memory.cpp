@@ -55,9 +55,11 @@ bool is_placed_from_copies(const Array& x, const NamedSharding* mesh) {
 void check_unplaced(const Array& x, const NamedSharding& to) {
   const auto& known = x.impl()->sharding;
   if (known && known->device())
-    fail_here("[device_put] expected a value that every process has, got {} on {}, asked for on {}; use "
-              "make_array_from_process_local_data or make_array_from_single_device_arrays",
-              describe(x), to_string(*known), to_string(Sharding(to)));
+    trace_error_here(
+        "[device_put] expected a value that every process has, got {} on {}, asked for on {}; use "
+        "make_array_from_process_local_data or make_array_from_single_device_arrays",
+        describe(x),
+        to_string(*known), to_string(Sharding(to)));
 }
 
 Array put_over_mesh(const Array& x, const NamedSharding& to) {
@@ -87,7 +89,7 @@ PlacedLeaf placed_leaf_of(const Array& x, const NamedSharding& to, std::string p
 }
 
 Array device_put(const Operand& x, const Sharding& to, const PlacementOptions& options) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const Array array = to_array(x);
   check_sharding("device_put", to, array.type());
   if (const NamedSharding* mesh = sharding_over_mesh(to)) {
@@ -96,7 +98,7 @@ Array device_put(const Operand& x, const Sharding& to, const PlacementOptions& o
       record_mesh(*mesh);
       const Result<AxisSharding> axes =
           axis_sharding_of(mesh->spec(), array.type(), mesh->mesh().mesh_shape());
-      if (!axes) fail_here("[device_put] {}", axes.error());
+      if (!axes) trace_error_here("[device_put] {}", axes.error());
       const Array lies = record1(OpKind::kReshard, ReshardParams{mesh->mesh().mesh_shape(), *axes},
                                  {in_kind(array, to.memory_kind())});
       return with_sharding(lies, to);
@@ -107,8 +109,8 @@ Array device_put(const Operand& x, const Sharding& to, const PlacementOptions& o
   }
   const DevicePtr device = to.device();
   if (device && !is_fully_addressable(to))
-    fail_here("[device_put] {} is asked for on {} of another process; put it over a mesh",
-              describe(array), device->name());
+    trace_error_here("[device_put] {} is asked for on {} of another process; put it over a mesh",
+                     describe(array), device->name());
   if (is_sharded(array)) {
     if (current_trace()) {
       if (device) refuse_over_mesh("device_put", mesh_sharding_of(array).mesh());
@@ -122,12 +124,12 @@ Array device_put(const Operand& x, const Sharding& to, const PlacementOptions& o
   }
   if (!array.is_concrete()) {
     if (device && device != default_device())
-      fail_here("[device_put] {} is asked for on the device {}, the program runs on {}",
-                describe(array), distinguishing_name(*device, *default_device()),
-                distinguishing_name(*default_device(), *device));
+      trace_error_here("[device_put] {} is asked for on the device {}, the program runs on {}",
+                       describe(array), distinguishing_name(*device, *default_device()),
+                       distinguishing_name(*default_device(), *device));
   } else if (const DevicePtr its = device_of(array); device && its != device) {
     if (current_trace())
-      fail_here(
+      trace_error_here(
           "[device_put] {} is captured by a program and asked for on another device, {}; "
           "move it before",
           describe(array), its ? distinguishing_name(*device, *its) : device->name());
@@ -138,7 +140,7 @@ Array device_put(const Operand& x, const Sharding& to, const PlacementOptions& o
 
 std::vector<Array> device_put_leaves(const TreeRef& tree, const Sharding& to,
                                      const PlacementOptions& options, SourceLocation at) {
-  const Site site(at);
+  const CallSiteScope site(at);
   std::vector<Array> leaves = leaves_of(tree);
   const NamedSharding* mesh = current_trace() ? nullptr : sharding_over_mesh(to);
   if (mesh && options.check_same) {
@@ -158,7 +160,7 @@ std::vector<Array> device_put_leaves(const TreeRef& tree, const Sharding& to,
 }
 
 Array device_put(const Operand& x, MemoryKind kind) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const Array array = to_array(x);
   return device_put(Operand(array, x.at.file, x.at.line),
                     sharding_of(array).with_memory_kind(memory_kind_name(kind)));
@@ -166,14 +168,14 @@ Array device_put(const Operand& x, MemoryKind kind) {
 
 Array device_put_bytes(const void* data, int64_t n, DType data_dtype, Shape shape, DType dtype,
                        const Sharding& to, SourceLocation at) {
-  const Site site(at);
+  const CallSiteScope site(at);
   const ArrayType type{dtype, std::move(shape), to.memory_kind()};
   check_sharding("device_put", to, type);
   for (int64_t d : type.shape)
-    if (d < 0) fail_here("[device_put] negative extent in {}", to_string(type));
+    if (d < 0) trace_error_here("[device_put] negative extent in {}", to_string(type));
   if (type.elems() != n)
-    fail_here("[device_put] {} holds {} elements, the data has {}", to_string(type), type.elems(),
-              n);
+    trace_error_here("[device_put] {} holds {} elements, the data has {}", to_string(type),
+                     type.elems(), n);
   const int64_t width = dtype_bytes(dtype);
   const auto read = [&](int64_t first, std::span<std::byte> out) {
     convert_elements(static_cast<const std::byte*>(data) + first * dtype_bytes(data_dtype),

@@ -51,9 +51,10 @@ std::optional<MeshLayout> mesh_layout(const std::string& what, std::span<const A
       first = one;
       whose = owner;
     } else if (!(first->mesh() == one->mesh())) {
-      fail_here("[{}] expected one mesh, {} is on {} and {} on {}{}", what, whose,
-                to_string(first->mesh()), owner, to_string(one->mesh()),
-                first->mesh().mesh_shape() == one->mesh().mesh_shape() ? " of other devices" : "");
+      trace_error_here(
+          "[{}] expected one mesh, {} is on {} and {} on {}{}", what, whose,
+          to_string(first->mesh()), owner, to_string(one->mesh()),
+          first->mesh().mesh_shape() == one->mesh().mesh_shape() ? " of other devices" : "");
     }
   };
   const auto said = [](std::span<const std::shared_ptr<const Sharding>> list, size_t i) {
@@ -68,14 +69,15 @@ std::optional<MeshLayout> mesh_layout(const std::string& what, std::span<const A
     const NamedSharding* over = asked ? sharding_over_mesh(*asked) : nullptr;
     const bool says_where = asked && (asked->named() || asked->device());  // not a kind alone
     if (current && says_where && !asked->is_equivalent_to(Sharding(*current), arguments[i].rank()))
-      fail_here("[{}] in_shardings say {} for {}, which lies as {}: {}; move it with device_put first",
-                what, to_string(*asked), name, to_string(Sharding(*current)),
-                describe(arguments[i]));
+      trace_error_here(
+          "[{}] in_shardings say {} for {}, which lies as {}: {}; move it with device_put first",
+          what, to_string(*asked), name, to_string(Sharding(*current)), describe(arguments[i]));
     if (over && !current && i < arguments.size() && !is_fully_addressable(*asked) &&
         !is_fully_replicated(*asked))
-      fail_here("[{}] expected an array over the mesh for {}, since in_shardings cut it over several "
-                "processes ({}), got {}; make it with make_array_from_process_local_data or device_put",
-                what, name, to_string(*asked), describe(arguments[i]));
+      trace_error_here(
+          "[{}] expected an array over the mesh for {}, since in_shardings cut it over several "
+          "processes ({}), got {}; make it with make_array_from_process_local_data or device_put",
+          what, name, to_string(*asked), describe(arguments[i]));
     join(current, name);
     join(over, "in_shardings of " + name);
     inputs.push_back(current ? std::make_shared<const Sharding>(*current) : over ? asked : nullptr);
@@ -87,9 +89,10 @@ std::optional<MeshLayout> mesh_layout(const std::string& what, std::span<const A
 }
 
 void refuse_over_mesh(const std::string& what, const sharding::Mesh& mesh) {
-  fail_here("[{}] expected an array on one device, got one over a mesh of {} devices, {}; put it there "
-            "with device_put(x, SingleDeviceSharding(device))",
-            what, mesh.size(), to_string(mesh));
+  trace_error_here(
+      "[{}] expected an array on one device, got one over a mesh of {} devices, {}; put it there "
+      "with device_put(x, SingleDeviceSharding(device))",
+      what, mesh.size(), to_string(mesh));
 }
 
 std::shared_ptr<const MeshOptions> mesh_options(const std::string& what, const MeshLayout& layout,
@@ -101,7 +104,7 @@ std::shared_ptr<const MeshOptions> mesh_options(const std::string& what, const M
     const NamedSharding* named = sharding ? sharding_over_mesh(*sharding) : nullptr;
     if (!named) return std::nullopt;
     Result<AxisSharding> axes = axis_sharding_of(named->spec(), graph.type(v), options->mesh);
-    if (!axes) fail_here("[{}] {} {}: {}", what, whose, i, axes.error());
+    if (!axes) trace_error_here("[{}] {} {}: {}", what, whose, i, axes.error());
     return std::move(*axes);
   };
   for (size_t i = 0; i < graph.inputs().size(); ++i) {
@@ -119,15 +122,18 @@ std::shared_ptr<const MeshOptions> mesh_options(const std::string& what, const M
 
 void record_mesh(const NamedSharding& sharding) {
   if (const MeshShape* mesh = manual_mesh())
-    fail_here("[device_put] expected a memory kind in the body of shard_map, where arrays are parts, got "
-              "{} over {}; move the argument or the result",
-              to_string(Sharding(sharding)), to_string(*mesh));
+    trace_error_here(
+        "[device_put] expected a memory kind in the body of shard_map, where arrays are parts, got "
+        "{} over {}; move the argument or the result",
+        to_string(Sharding(sharding)),
+        to_string(*mesh));
   for (const std::shared_ptr<Trace>& trace : context().traces) {
     if (!trace->mesh_sharding)
       trace->mesh_sharding = std::make_shared<const Sharding>(NamedSharding(sharding.mesh(), {}));
     else if (!(trace->mesh_sharding->named()->mesh() == sharding.mesh()))
-      fail_here("[device_put] expected one mesh in a program, got {} and {}",
-                to_string(trace->mesh_sharding->named()->mesh()), to_string(sharding.mesh()));
+      trace_error_here("[device_put] expected one mesh in a program, got {} and {}",
+                       to_string(trace->mesh_sharding->named()->mesh()),
+                       to_string(sharding.mesh()));
   }
 }
 
@@ -261,7 +267,7 @@ void MeshRunner::connect() {
 }
 
 // A program that differs would be found at some collective, or at none: two plans may hold the same ones.
-void MeshRunner::check_alike() {
+void MeshRunner::check_same_programs() {
   if (is_fully_local_ || local_.empty() || is_checked_) return;
   const auto all = processes();
   const std::string place = to_string(current_provenance());
@@ -274,7 +280,7 @@ void MeshRunner::check_alike() {
   const Result<void> alike =
       comm::check_agreement(all->communicator(), all->group_of(all->processes_of(mesh_.devices())),
                             place.empty() ? "a program over a mesh" : place, facts);
-  if (!alike) fail_here("[mesh] {}", alike.error());
+  if (!alike) trace_error_here("[mesh] {}", alike.error());
   is_checked_ = true;
 }
 
@@ -294,7 +300,7 @@ std::vector<Array> MeshRunner::run(std::span<const Array> arguments,
   try {
     // Programs over meshes run one after another, in one order on every device.
     const std::lock_guard lock(processes()->collectives_mutex());
-    check_alike();
+    check_same_programs();
     connect();
     std::vector<comm::Participant> participants;
     for (const Position& p : local_) participants.push_back({p.device.get(), p.at.communicator});
@@ -352,11 +358,13 @@ TargetPtr target_of(const sharding::Mesh& mesh) {
   for (const DevicePtr& device : mesh.devices()) {
     if (!distributed::is_local(device)) continue;
     if (!device->target()->has_host_memory())
-      fail_here("[mesh] expected devices whose memory the host can address, as collectives need, got {}",
-                device->name());
+      trace_error_here(
+          "[mesh] expected devices whose memory the host can address, as collectives need, got {}",
+          device->name());
     if (target && target->key() != device->target()->key())
-      fail_here("[mesh] expected devices of one kind with as many threads each, got {} and {}",
-                target->key(), device->target()->key());
+      trace_error_here(
+          "[mesh] expected devices of one kind with as many threads each, got {} and {}",
+          target->key(), device->target()->key());
     target = device->target();
   }
   return target ? target : default_device()->target();

@@ -114,7 +114,7 @@ class MeshRunner {
 
   sharding::Mesh mesh_;
   ExecutablePtr program_;
-  void check_alike();
+  void check_same_programs();
 
   std::vector<Position> local_;
   bool is_fully_local_, is_checked_ = false;

@@ -74,7 +74,7 @@ Array scaled(const Array& x, const Array& n) {
 // The extreme of what is no NaN, and -1 where nothing is.
 Array nan_extreme(const char* name, const Operand& x, std::optional<int> axis, bool keepdims,
                   double worst, Array (*extreme)(const Operand&, std::optional<int>, bool)) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const Array a = to_array(x);
   if (!is_float(a.dtype())) return extreme(a, axis, keepdims);
   return run_as_one(name, [&] {
@@ -89,18 +89,18 @@ Array absolute(const Operand& x) {
   return abs(x);
 }
 Array fabs(const Operand& x) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   return abs(to_float_array(x));
 }
 Array positive(const Operand& x) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   return to_array(x);
 }
 Array true_divide(const Operand& a, const Operand& b) {
   return divide(a, b);
 }
 Array float_power(const Operand& a, const Operand& b) {
-  const Site site(a.at);
+  const CallSiteScope site(a.at);
   const WeakDType dtype = float_dtype(a, b);
   return pow(to_array(a, dtype), to_array(b, dtype));
 }
@@ -148,16 +148,16 @@ std::pair<Array, Array> divmod(const Operand& a, const Operand& b) {
 }
 
 Array fmax(const Operand& a, const Operand& b) {
-  const Site site(a.at);
+  const CallSiteScope site(a.at);
   return run_as_one("fmax", [&] { return where(logical_or(a > b, isnan(b)), a, b); });
 }
 Array fmin(const Operand& a, const Operand& b) {
-  const Site site(a.at);
+  const CallSiteScope site(a.at);
   return run_as_one("fmin", [&] { return where(logical_or(a < b, isnan(b)), a, b); });
 }
 
 Array heaviside(const Operand& x, const Operand& at_zero) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const WeakDType dtype = float_dtype(x, at_zero);
   const Array a = to_array(x, dtype), middle = to_array(at_zero, dtype);
   return run_as_one("heaviside", [&] {
@@ -167,7 +167,7 @@ Array heaviside(const Operand& x, const Operand& at_zero) {
 }
 
 Array logaddexp2(const Operand& a, const Operand& b) {
-  const Site site(a.at);
+  const CallSiteScope site(a.at);
   const WeakDType dtype = float_dtype(a, b);
   const Array x = to_array(a, dtype), y = to_array(b, dtype);
   return run_as_one("logaddexp2", [&] {
@@ -176,7 +176,7 @@ Array logaddexp2(const Operand& a, const Operand& b) {
 }
 
 Array sinc(const Operand& x) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const Array a = to_float_array(x);
   return run_as_one("sinc", [&] {
     const Array turn = a * std::numbers::pi, near = abs(a) < 1e-4;
@@ -188,14 +188,14 @@ Array sinc(const Operand& x) {
 }
 
 Array deg2rad(const Operand& x) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   return to_float_array(x) * (std::numbers::pi / 180);
 }
 Array radians(const Operand& x) {
   return deg2rad(x);
 }
 Array rad2deg(const Operand& x) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   return to_float_array(x) * (180 / std::numbers::pi);
 }
 Array degrees(const Operand& x) {
@@ -203,11 +203,11 @@ Array degrees(const Operand& x) {
 }
 
 Array ldexp(const Operand& x, const Operand& n) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const Array a = to_float_array(x);
   if (is_float(n.dtype().dtype))
-    fail_here("[ldexp] the exponent must be an integer, got {}",
-              to_string(ArrayType{n.dtype().dtype, n.shape()}));
+    trace_error_here("[ldexp] the exponent must be an integer, got {}",
+                     to_string(ArrayType{n.dtype().dtype, n.shape()}));
   const Array by = to_array(n);
   return run_as_one("ldexp", [&] {
     const Shape shape = broadcast_shapes("ldexp", a.type(), by.type());
@@ -230,7 +230,7 @@ Array ldexp(const Operand& x, const Operand& n) {
 }
 
 std::pair<Array, Array> frexp(const Operand& x) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const Array a = to_float_array(x);
   const std::vector<Array> both = traced_or_run("frexp", [&] {
     const Parts p = parts_of(at_least_f32(a));
@@ -240,7 +240,7 @@ std::pair<Array, Array> frexp(const Operand& x) {
 }
 
 std::pair<Array, Array> modf(const Operand& x) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const Array a = to_float_array(x);
   const std::vector<Array> both = traced_or_run("modf", [&] {
     const Array whole = trunc(a);
@@ -250,20 +250,20 @@ std::pair<Array, Array> modf(const Operand& x) {
 }
 
 Array isposinf(const Operand& x) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   return run_as_one("isposinf", [&] { return to_float_array(x) == kInf; });
 }
 Array isneginf(const Operand& x) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   return run_as_one("isneginf", [&] { return to_float_array(x) == -kInf; });
 }
 
 Array allclose(const Operand& a, const Operand& b, double rtol, double atol, bool equal_nan) {
-  const Site site(a.at);
+  const CallSiteScope site(a.at);
   return run_as_one("allclose", [&] { return all(isclose(a, b, rtol, atol, equal_nan)); });
 }
 Array array_equal(const Operand& a, const Operand& b, bool equal_nan) {
-  const Site site(a.at);
+  const CallSiteScope site(a.at);
   if (!(a.shape() == b.shape())) return full(Shape{}, false);
   return run_as_one("array_equal", [&] {
     const Array same = a == b;
@@ -271,7 +271,7 @@ Array array_equal(const Operand& a, const Operand& b, bool equal_nan) {
   });
 }
 Array array_equiv(const Operand& a, const Operand& b) {
-  const Site site(a.at);
+  const CallSiteScope site(a.at);
   const int rank = std::min(a.rank(), b.rank());
   for (int i = 1; i <= rank; ++i) {
     const int64_t n = a.shape()[a.rank() - i], m = b.shape()[b.rank() - i];
@@ -282,10 +282,10 @@ Array array_equiv(const Operand& a, const Operand& b) {
 
 Array select(const std::vector<Array>& conditions, const std::vector<Array>& choices,
              const Operand& otherwise, SourceLocation at) {
-  const Site site(at);
+  const CallSiteScope site(at);
   if (conditions.empty() || conditions.size() != choices.size())
-    fail_here("[select] expected as many conditions as choices, at least one, got {} and {}",
-              conditions.size(), choices.size());
+    trace_error_here("[select] expected as many conditions as choices, at least one, got {} and {}",
+                     conditions.size(), choices.size());
   WeakDType dtype = otherwise.dtype();
   for (const Array& choice : choices) dtype = promote(dtype, Operand(choice).dtype());
   return run_as_one("select", [&] {
@@ -297,12 +297,12 @@ Array select(const std::vector<Array>& conditions, const std::vector<Array>& cho
 }
 
 Array polyval(const Operand& p, const Operand& x) {
-  const Site site(p.at);
+  const CallSiteScope site(p.at);
   const WeakDType dtype = promote(p.dtype(), x.dtype());
   const Array coefficients = to_array(p, dtype), a = to_array(x, dtype);
   if (coefficients.rank() == 0)
-    fail_here("[polyval] the coefficients must have an axis, got {}",
-              to_string(coefficients.type()));
+    trace_error_here("[polyval] the coefficients must have an axis, got {}",
+                     to_string(coefficients.type()));
   return run_as_one("polyval", [&] {
     Array y = zeros_like(a);
     for (int64_t i = 0; i < coefficients.dim(0); ++i) y = y * a + coefficients[i];
@@ -323,11 +323,11 @@ Array nanargmin(const Operand& x, std::optional<int> axis, bool keepdims) {
   return nan_extreme("nanargmin", x, axis, keepdims, kInf, argmin);
 }
 Array nancumsum(const Operand& x, std::optional<int> axis) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   return run_as_one("nancumsum", [&] { return cumsum(where(isnan(x), zeros_like(x), x), axis); });
 }
 Array nancumprod(const Operand& x, std::optional<int> axis) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   return run_as_one("nancumprod", [&] { return cumprod(where(isnan(x), ones_like(x), x), axis); });
 }
 Array nanpercentile(const Operand& x, double q, const Axes& axes, bool keepdims) {
@@ -335,30 +335,32 @@ Array nanpercentile(const Operand& x, double q, const Axes& axes, bool keepdims)
 }
 
 Array logmeanexp(const Operand& x, const Axes& axes, bool keepdims) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const Array a = to_float_array(x);
   double count = 1;
-  for (const int64_t axis : check_axes("logmeanexp", axes, a.type(), true))
+  for (const int64_t axis : normalize_axes("logmeanexp", axes, a.type(), true))
     count *= static_cast<double>(a.shape()[static_cast<int>(axis)]);
   return run_as_one("logmeanexp", [&] { return logsumexp(a, axes, keepdims) - std::log(count); });
 }
 
 Array trapezoid(const Operand& y, const Operand& dx, int axis) {
-  const Site site(y.at);
+  const CallSiteScope site(y.at);
   const Array a = to_float_array(y);
-  const auto i = static_cast<int>(check_axis("trapezoid", axis, a.rank(), a.type()));
+  const auto i = static_cast<int>(normalize_axis("trapezoid", axis, a.rank(), a.type()));
   const int64_t n = a.shape()[i];
-  if (dx.rank() != 0) fail_here("[trapezoid] the width must be a scalar, got rank {}", dx.rank());
-  if (n == 0) fail_here("[trapezoid] no elements along axis {} of {}", axis, to_string(a.type()));
+  if (dx.rank() != 0)
+    trace_error_here("[trapezoid] the width must be a scalar, got rank {}", dx.rank());
+  if (n == 0)
+    trace_error_here("[trapezoid] no elements along axis {} of {}", axis, to_string(a.type()));
   return run_as_one("trapezoid", [&] {
     return sum((slice(a, i, 1, n) + slice(a, i, 0, n - 1)) * 0.5, i) * dx;
   });
 }
 
 Array cov(const Operand& x, int ddof) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const Array a = atleast_2d(to_float_array(x));
-  if (a.rank() > 2) fail_here("[cov] takes a matrix, got {}", to_string(a.type()));
+  if (a.rank() > 2) trace_error_here("[cov] takes a matrix, got {}", to_string(a.type()));
   return run_as_one("cov", [&] {
     if (a.dim(1) == 0) return squeeze(full({a.dim(0), a.dim(0)}, std::nan(""), a.dtype()));
     const Array centered = a - mean(a, 1, true);
@@ -367,7 +369,7 @@ Array cov(const Operand& x, int ddof) {
 }
 
 Array corrcoef(const Operand& x) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   return run_as_one("corrcoef", [&] {
     const Array c = cov(x);
     if (c.rank() == 0) return c / c;

@@ -28,9 +28,9 @@ std::pair<Array, Array> places_where(int64_t n, int64_t m, Keep keep, SourceLoca
 }
 
 std::vector<Array> parts_along(const char* name, const Operand& x, int n, int axis) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const Array a = to_array(x);
-  if (a.rank() <= axis) fail_here("[{}] {} has no axis {}", name, to_string(a.type()), axis);
+  if (a.rank() <= axis) trace_error_here("[{}] {} has no axis {}", name, to_string(a.type()), axis);
   return split(a, n, axis);
 }
 
@@ -45,14 +45,14 @@ std::vector<Array> starts_along(const Array& x, int64_t axis, const Operand& sta
 enum class Combine { kSum, kProduct, kLargest, kSmallest };
 
 Array segments(const char* name, const Operand& x, const Operand& ids, int64_t n, Combine how) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const Array a = to_array(x), given = to_indices(name, "ids", ids);
   const Dims& whole = a.shape().dims();
   const Dims& lead = given.shape().dims();
-  if (n < 0) fail_here("[{}] expected a number of segments of 0 or more, got {}", name, n);
+  if (n < 0) trace_error_here("[{}] expected a number of segments of 0 or more, got {}", name, n);
   if (lead.size() > whole.size() || !std::equal(lead.begin(), lead.end(), whole.begin()))
-    fail_here("[{}] expected ids of the leading axes of the array, got {} for {}", name,
-              to_string(given.type()), to_string(a.type()));
+    trace_error_here("[{}] expected ids of the leading axes of the array, got {} for {}", name,
+                     to_string(given.type()), to_string(a.type()));
   Dims dims = {n};
   dims.insert(dims.end(), whole.begin() + given.rank(), whole.end());
   return run_as_one(name, [&] {
@@ -86,7 +86,7 @@ Array empty_like(const Operand& x) {
 
 Array logspace(double start, double stop, int64_t n, bool endpoint, double base, DType dtype,
                SourceLocation at) {
-  const Site site(at);
+  const CallSiteScope site(at);
   const DType wide = dtype_bytes(dtype) == 8 ? DType::kF64 : DType::kF32;
   return run_as_one("logspace", [&] {
     return astype(pow(base, linspace(start, stop, n, endpoint, wide, at)), dtype);
@@ -95,10 +95,10 @@ Array logspace(double start, double stop, int64_t n, bool endpoint, double base,
 
 Array geomspace(double start, double stop, int64_t n, bool endpoint, DType dtype,
                 SourceLocation at) {
-  const Site site(at);
+  const CallSiteScope site(at);
   const bool same_sign = (start < 0 && stop < 0) || (start > 0 && stop > 0);
   if (!same_sign)
-    fail_here("[geomspace] from {} to {}: both must be of one sign and not 0", start, stop);
+    trace_error_here("[geomspace] from {} to {}: both must be of one sign and not 0", start, stop);
   const double sign = start < 0 ? -1 : 1;
   return run_as_one("geomspace", [&] {
     const DType wide = dtype_bytes(dtype) == 8 ? DType::kF64 : DType::kF32;
@@ -123,11 +123,12 @@ std::pair<Array, Array> triu_indices(int64_t n, int64_t k, std::optional<int64_t
 }
 
 Array vander(const Operand& x, std::optional<int64_t> n, bool increasing) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const Array a = to_array(x);
-  if (a.rank() != 1) fail_here("[vander] takes a vector, got {}", to_string(a.type()));
+  if (a.rank() != 1) trace_error_here("[vander] takes a vector, got {}", to_string(a.type()));
   const int64_t count = n.value_or(a.dim(0));
-  if (count < 0) fail_here("[vander] expected a number of powers of 0 or more, got {}", count);
+  if (count < 0)
+    trace_error_here("[vander] expected a number of powers of 0 or more, got {}", count);
   return run_as_one("vander", [&] {
     const Array rising = iota({count}, 0, a.dtype());
     const Array powers = increasing ? rising : flip(rising);
@@ -136,19 +137,19 @@ Array vander(const Operand& x, std::optional<int64_t> n, bool increasing) {
 }
 
 Array diagflat(const Operand& x, int64_t k) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   return diag(ravel(x), k);
 }
 
 Array fill_diagonal(const Operand& x, const Operand& value) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const Array a = to_array(x), v = to_array(value, {a.dtype(), a.type().weak});
   const Dims& dims = a.shape().dims();
   const bool equal_extents =
       std::equal(dims.begin() + (dims.empty() ? 0 : 1), dims.end(), dims.begin());
   if (a.rank() < 2 || (a.rank() > 2 && !equal_extents))
-    fail_here("[fill_diagonal] takes a matrix, or an array of equal extents, got {}",
-              to_string(a.type()));
+    trace_error_here("[fill_diagonal] takes a matrix, or an array of equal extents, got {}",
+                     to_string(a.type()));
   return run_as_one("fill_diagonal", [&] {
     const int64_t n = *std::min_element(dims.begin(), dims.end());
     Array on_diagonal = full(a.shape(), true);
@@ -164,15 +165,16 @@ Array fill_diagonal(const Operand& x, const Operand& value) {
 }
 
 Array put_along_axis(const Operand& x, const Operand& indices, const Operand& values, int axis) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const Array a = to_array(x), given = to_indices("put_along_axis", "indices", indices);
-  const auto along = check_axis("put_along_axis", axis, a.rank(), a.type());
+  const auto along = normalize_axis("put_along_axis", axis, a.rank(), a.type());
   if (given.rank() != a.rank())
-    fail_here("[put_along_axis] expected indices of as many axes as the array, got {} for {}",
-              to_string(given.type()), to_string(a.type()));
+    trace_error_here(
+        "[put_along_axis] expected indices of as many axes as the array, got {} for {}",
+        to_string(given.type()), to_string(a.type()));
   for (int i = 0; i < a.rank(); ++i)
     if (i != along && given.shape()[i] != a.shape()[i] && given.shape()[i] != 1)
-      fail_here(
+      trace_error_here(
           "[put_along_axis] expected indices that broadcast to the array, got {} for {}, which "
           "differ in axis {}",
           to_string(given.type()), to_string(a.type()), i);
@@ -191,7 +193,7 @@ Array put_along_axis(const Operand& x, const Operand& indices, const Operand& va
 }
 
 std::vector<Array> unravel_index(const Operand& indices, const Shape& shape) {
-  const Site site(indices.at);
+  const CallSiteScope site(indices.at);
   const Array given = to_indices("unravel_index", "indices", indices);
   return traced_or_run("unravel_index", [&] {
     const int64_t n = shape.elems();
@@ -209,17 +211,17 @@ Array atleast_1d(const Operand& x) {
   return x.rank() >= 1 ? to_array(x) : reshape(x, {1});
 }
 Array atleast_2d(const Operand& x) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   return x.rank() >= 2 ? to_array(x) : expand_dims(atleast_1d(x), 0);
 }
 Array atleast_3d(const Operand& x) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   if (x.rank() >= 3) return to_array(x);
   return x.rank() == 2 ? expand_dims(x, 2) : expand_dims(atleast_1d(x), {0, 2});
 }
 
 std::vector<Array> broadcast_arrays(const std::vector<Array>& arrays, SourceLocation at) {
-  const Site site(at);
+  const CallSiteScope site(at);
   Shape shape;
   for (const Array& a : arrays)
     shape = broadcast_shapes("broadcast_arrays", {DType::kF32, shape}, a.type());
@@ -229,19 +231,19 @@ std::vector<Array> broadcast_arrays(const std::vector<Array>& arrays, SourceLoca
 }
 
 Array append(const Operand& x, const Operand& values, std::optional<int> axis) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   if (axis) return concatenate({to_array(x), to_array(values)}, *axis, x.at);
   return concatenate({ravel(x), ravel(values)}, 0, x.at);
 }
 
 Array column_stack(const std::vector<Array>& arrays, SourceLocation at) {
-  const Site site(at);
+  const CallSiteScope site(at);
   std::vector<Array> columns;
   for (const Array& a : arrays) columns.push_back(a.rank() < 2 ? expand_dims(atleast_1d(a), 1) : a);
   return concatenate(columns, 1, at);
 }
 Array dstack(const std::vector<Array>& arrays, SourceLocation at) {
-  const Site site(at);
+  const CallSiteScope site(at);
   std::vector<Array> deep;
   for (const Array& a : arrays) deep.push_back(atleast_3d(a));
   return concatenate(deep, 2, at);
@@ -266,11 +268,11 @@ Array fliplr(const Operand& x) {
   return flip(x, 1);
 }
 Array rot90(const Operand& x, int k, int axis1, int axis2) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const Array a = to_array(x);
-  const auto i = static_cast<int>(check_axis("rot90", axis1, a.rank(), a.type()));
-  const auto j = static_cast<int>(check_axis("rot90", axis2, a.rank(), a.type()));
-  if (i == j) fail_here("[rot90] axis {} of {} is given twice", axis1, to_string(a.type()));
+  const auto i = static_cast<int>(normalize_axis("rot90", axis1, a.rank(), a.type()));
+  const auto j = static_cast<int>(normalize_axis("rot90", axis2, a.rank(), a.type()));
+  if (i == j) trace_error_here("[rot90] axis {} of {} is given twice", axis1, to_string(a.type()));
   switch (((k % 4) + 4) % 4) {
     case 1:
       return swapaxes(flip(a, j), i, j);
@@ -289,24 +291,24 @@ Array matrix_transpose(const Operand& x) {
   return swapaxes(x, -1, -2);
 }
 Array rollaxis(const Operand& x, int axis, int start) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const ArrayType type{x.dtype().dtype, x.shape()};
-  const auto from = static_cast<int>(check_axis("rollaxis", axis, x.rank(), type));
+  const auto from = static_cast<int>(normalize_axis("rollaxis", axis, x.rank(), type));
   const int to = start < 0 ? start + x.rank() : start;
   if (to < 0 || to > x.rank())
-    fail_here("[rollaxis] place {} is out of range for {}", start, to_string(type));
+    trace_error_here("[rollaxis] place {} is out of range for {}", start, to_string(type));
   return moveaxis(x, from, from < to ? to - 1 : to);
 }
 
 Array broadcast_in_dim(const Operand& x, const Shape& shape, const Dims& axes) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const Array a = to_array(x);
   const bool rising =
       std::adjacent_find(axes.begin(), axes.end(), std::greater_equal<>()) == axes.end();
   const bool within = rising && (axes.empty() || (axes[0] >= 0 && axes.back() < shape.rank()));
   if (static_cast<int>(axes.size()) != a.rank() || !within)
-    fail_here("[broadcast_in_dim] axes {} of ({}) for {}", to_string(Shape(axes)), to_string(shape),
-              to_string(a.type()));
+    trace_error_here("[broadcast_in_dim] axes {} of ({}) for {}", to_string(Shape(axes)),
+                     to_string(shape), to_string(a.type()));
   Dims dims(static_cast<size_t>(shape.rank()), 1);
   for (int i = 0; i < a.rank(); ++i)
     dims[static_cast<size_t>(axes[static_cast<size_t>(i)])] = a.shape()[i];
@@ -314,12 +316,12 @@ Array broadcast_in_dim(const Operand& x, const Shape& shape, const Dims& axes) {
 }
 
 Array collapse(const Operand& x, int start, std::optional<int> stop) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const Array a = to_array(x);
   const auto bound = [&](int i) { return i < 0 ? i + a.rank() : i; };
   const int from = bound(start), to = bound(stop.value_or(a.rank()));
   if (from < 0 || to > a.rank() || from >= to)
-    fail_here("[collapse] axes {} to {} of {}", start, to, to_string(a.type()));
+    trace_error_here("[collapse] axes {} to {} of {}", start, to, to_string(a.type()));
   const Dims& dims = a.shape().dims();
   Dims joined(dims.begin(), dims.begin() + from);
   joined.push_back(1);
@@ -335,42 +337,42 @@ Array slice_in_dim(const Operand& x, int64_t start, int64_t stop, int64_t stride
   return slice(x, axis, start, stop, stride);
 }
 Array index_in_dim(const Operand& x, int64_t index, int axis, bool keepdims) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const Array a = to_array(x);
-  const auto i = static_cast<int>(check_axis("index_in_dim", axis, a.rank(), a.type()));
+  const auto i = static_cast<int>(normalize_axis("index_in_dim", axis, a.rank(), a.type()));
   const int64_t n = a.shape()[i], at = index < 0 ? index + n : index;
   if (at < 0 || at >= n)
-    fail_here("[index_in_dim] {} is out of range for axis {} of {}", index, axis,
-              to_string(a.type()));
+    trace_error_here("[index_in_dim] {} is out of range for axis {} of {}", index, axis,
+                     to_string(a.type()));
   const Array part = slice(a, i, at, at + 1);
   return keepdims ? part : squeeze(part, i);
 }
 
 Array dynamic_slice_in_dim(const Operand& x, const Operand& start, int64_t size, int axis) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const Array a = to_array(x);
-  const int64_t i = check_axis("dynamic_slice_in_dim", axis, a.rank(), a.type());
+  const int64_t i = normalize_axis("dynamic_slice_in_dim", axis, a.rank(), a.type());
   Dims sizes = a.shape().dims();
   sizes[static_cast<size_t>(i)] = size;
   return dynamic_slice(a, starts_along(a, i, start), sizes);
 }
 Array dynamic_index_in_dim(const Operand& x, const Operand& index, int axis, bool keepdims) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const Array part = dynamic_slice_in_dim(x, index, 1, axis);
   return keepdims ? part : squeeze(part, axis);
 }
 Array dynamic_update_slice_in_dim(const Operand& x, const Operand& update, const Operand& start,
                                   int axis) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const Array a = to_array(x);
-  const int64_t i = check_axis("dynamic_update_slice_in_dim", axis, a.rank(), a.type());
+  const int64_t i = normalize_axis("dynamic_update_slice_in_dim", axis, a.rank(), a.type());
   return dynamic_update_slice(a, update, starts_along(a, i, start));
 }
 Array dynamic_update_index_in_dim(const Operand& x, const Operand& update, const Operand& index,
                                   int axis) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const Array a = to_array(x), u = to_array(update);
-  const int64_t i = check_axis("dynamic_update_index_in_dim", axis, a.rank(), a.type());
+  const int64_t i = normalize_axis("dynamic_update_index_in_dim", axis, a.rank(), a.type());
   return dynamic_update_slice_in_dim(a, u.rank() == a.rank() ? u : expand_dims(u, i), index, axis);
 }
 
@@ -388,31 +390,31 @@ Array segment_min(const Operand& x, const Operand& ids, int64_t n) {
 }
 
 Array vecdot(const Operand& a, const Operand& b, int axis) {
-  const Site site(a.at);
+  const CallSiteScope site(a.at);
   const Array x = moveaxis(a, axis, -1), y = moveaxis(b, axis, -1);
   if (x.dim(-1) != y.dim(-1))
-    fail_here("[vecdot] expected vectors of one extent along axis {}, got {} and {}", axis,
-              to_string(x.type()), to_string(y.type()));
+    trace_error_here("[vecdot] expected vectors of one extent along axis {}, got {} and {}", axis,
+                     to_string(x.type()), to_string(y.type()));
   return run_as_one("vecdot", [&] {
     return squeeze(matmul(expand_dims(x, -2), expand_dims(y, -1)), {-1, -2});
   });
 }
 Array matvec(const Operand& a, const Operand& x) {
-  const Site site(a.at);
+  const CallSiteScope site(a.at);
   return run_as_one("matvec", [&] { return squeeze(matmul(a, expand_dims(x, -1)), -1); });
 }
 Array vecmat(const Operand& x, const Operand& a) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   return run_as_one("vecmat", [&] { return squeeze(matmul(expand_dims(x, -2), a), -2); });
 }
 
 Array cross(const Operand& a, const Operand& b, int axis) {
-  const Site site(a.at);
+  const CallSiteScope site(a.at);
   const Array x = moveaxis(a, axis, -1), y = moveaxis(b, axis, -1);
   const int64_t n = x.dim(-1), m = y.dim(-1);
   if (n < 2 || n > 3 || m < 2 || m > 3)
-    fail_here("[cross] axis {} of {} and {} must have extent 3, or 2", axis, to_string(x.type()),
-              to_string(y.type()));
+    trace_error_here("[cross] axis {} of {} and {} must have extent 3, or 2", axis,
+                     to_string(x.type()), to_string(y.type()));
   return run_as_one("cross", [&] {
     const auto part = [](const Array& v, int64_t i) {
       return i < v.dim(-1) ? index_in_dim(v, i, -1, false)
@@ -427,13 +429,13 @@ Array cross(const Operand& a, const Operand& b, int axis) {
 }
 
 Array matrix_power(const Operand& x, int64_t n) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const Array a = to_array(x);
   if (a.rank() < 2 || a.dim(-1) != a.dim(-2))
-    fail_here("[matrix_power] takes square matrices, got {}", to_string(a.type()));
+    trace_error_here("[matrix_power] takes square matrices, got {}", to_string(a.type()));
   if (n < 0)
-    fail_here("[matrix_power] expected a power of 0 or more, as there is no inverse here, got {}",
-              n);
+    trace_error_here(
+        "[matrix_power] expected a power of 0 or more, as there is no inverse here, got {}", n);
   return run_as_one("matrix_power", [&] {
     if (n == 0) return broadcast_to(eye(a.dim(-1), {}, a.dtype()), a.shape());
     std::optional<Array> result;

@@ -83,13 +83,13 @@ int64_t count_iterations(const ScanRequest& request, int64_t length) {
   for (size_t i = 0; i < xs.size(); ++i) {
     const std::string name = paths[i].empty() ? "what is scanned" : "'" + paths[i] + "'";
     if (xs[i].rank() == 0)
-      fail_here("[nested_scan] {} is {}, and has no axis to scan over", name,
-                to_string(xs[i].type()));
+      trace_error_here("[nested_scan] {} is {}, and has no axis to scan over", name,
+                       to_string(xs[i].type()));
     if (length < 0) length = xs[i].dim(0);
     if (xs[i].dim(0) != length)
-      fail_here("[nested_scan] {} has {} slices, not {}", name, xs[i].dim(0), length);
+      trace_error_here("[nested_scan] {} has {} slices, not {}", name, xs[i].dim(0), length);
   }
-  if (length < 0) fail_here("[nested_scan] nothing is scanned; give a length");
+  if (length < 0) trace_error_here("[nested_scan] nothing is scanned; give a length");
   return length;
 }
 
@@ -109,7 +109,7 @@ std::vector<int64_t> nested_block_sizes(int64_t count, std::span<const int64_t> 
 }
 
 ScanResult run_nested_scan(const ScanRequest& request, const NestedScanOptions& options) {
-  const Site site(request.at);
+  const CallSiteScope site(request.at);
   ScanResult result;
   size_t n_carries = 0;
   Leaves all = traced_or_run("nested_scan", [&]() -> Leaves {
@@ -118,15 +118,16 @@ ScanResult run_nested_scan(const ScanRequest& request, const NestedScanOptions& 
     const int64_t count = count_iterations(request, options.length);
     for (int64_t n : options.blocks)
       if (n < 0 || n > count)
-        fail_here("[nested_scan] {} blocks are asked for, and there are {} iterations", n, count);
+        trace_error_here("[nested_scan] {} blocks are asked for, and there are {} iterations", n,
+                         count);
     const Step step = [&](const Leaves& carry, const Leaves& slice) {
       Leaves inputs = carry;
       inputs.insert(inputs.end(), slice.begin(), slice.end());
       result.result = request.body(inputs);
       Leaves out = leaves_of(result.result.ref);
       if (out.size() < n_carries)
-        fail_here("[nested_scan] the body returns {} arrays, the carry has {}", out.size(),
-                  n_carries);
+        trace_error_here("[nested_scan] the body returns {} arrays, the carry has {}", out.size(),
+                         n_carries);
       const auto split = out.begin() + static_cast<std::ptrdiff_t>(n_carries);
       return std::pair(Leaves(out.begin(), split), Leaves(split, out.end()));
     };

@@ -16,19 +16,19 @@ namespace {
 void check_per_feature(const char* name, const char* what, const std::optional<Array>& w,
                        const Array& x) {
   if (w && (w->rank() != 1 || w->dim(0) != x.dim(-1)))
-    fail_here("[{}] {} {} does not fit the last axis of {}", name, what, to_string(w->type()),
-              to_string(x.type()));
+    trace_error_here("[{}] {} {} does not fit the last axis of {}", name, what,
+                     to_string(w->type()), to_string(x.type()));
 }
 
 Array float_with_axis(const char* name, const Operand& x) {
   const Array a = to_float_array(x);
-  if (a.rank() == 0) fail_here("[{}] {} has no axis", name, to_string(a.type()));
+  if (a.rank() == 0) trace_error_here("[{}] {} has no axis", name, to_string(a.type()));
   return a;
 }
 // The same, having these axes.
 Array float_with_axes(const char* name, const Operand& x, const Axes& axes) {
   const Array a = float_with_axis(name, x);
-  check_axes(name, axes, a.type(), true);
+  normalize_axes(name, axes, a.type(), true);
   return a;
 }
 
@@ -67,20 +67,20 @@ Array log_share(const BelowZero& below, const Array& total) {
 }  // namespace
 
 Array relu(const Operand& x) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const Array a =
       x.dtype().dtype == DType::kBool ? convert_to(to_array(x), DType::kI32) : to_array(x);
   return run_as_one("relu", [&] { return where(a <= 0, zeros_like(a), a); });
 }
 
 Array silu(const Operand& x) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const Array a = to_float_array(x);
   return run_as_one("silu", [&] { return a * logistic(a); });
 }
 
 Array gelu(const Operand& x, bool approximate) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const Array a = to_float_array(x);
   const double root = std::sqrt(2 / std::numbers::pi);
   return run_as_one("gelu", [&] {
@@ -91,12 +91,12 @@ Array gelu(const Operand& x, bool approximate) {
 }
 
 Array softplus(const Operand& x) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   return logaddexp(to_float_array(x), 0.0);
 }
 
 Array softmax(const Operand& x, const Axes& axes) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const Array a = float_with_axes("softmax", x, axes);
   return run_as_one("softmax", [&] {
     const BelowZero below = below_zero(a, axes);
@@ -106,7 +106,7 @@ Array softmax(const Operand& x, const Axes& axes) {
 }
 
 Array log_softmax(const Operand& x, const Axes& axes) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const Array a = float_with_axes("log_softmax", x, axes);
   return run_as_one("log_softmax", [&] {
     const BelowZero below = below_zero(a, axes);
@@ -115,7 +115,7 @@ Array log_softmax(const Operand& x, const Axes& axes) {
 }
 
 Array softmax(const Operand& x, const Axes& axes, const Array& where) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const Array a = float_with_axes("softmax", x, axes);
   check_where("softmax", where, a);
   return run_as_one("softmax", [&] {
@@ -126,7 +126,7 @@ Array softmax(const Operand& x, const Axes& axes, const Array& where) {
 }
 
 Array log_softmax(const Operand& x, const Axes& axes, const Array& where) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const Array a = float_with_axes("log_softmax", x, axes);
   check_where("log_softmax", where, a);
   return run_as_one("log_softmax", [&] {
@@ -137,11 +137,11 @@ Array log_softmax(const Operand& x, const Axes& axes, const Array& where) {
 }
 
 Array one_hot(const Operand& indices, int64_t n, DType dtype, int axis) {
-  const Site site(indices.at);
+  const CallSiteScope site(indices.at);
   const bool floats = is_float(indices.dtype().dtype);
   const Array i = floats ? to_array(indices) : to_indices("one_hot", "indices", indices);
-  const auto at = static_cast<int>(check_axis("one_hot", axis, i.rank() + 1, i.type()));
-  if (n < 0) fail_here("[one_hot] expected a number of classes of 0 or more, got {}", n);
+  const auto at = static_cast<int>(normalize_axis("one_hot", axis, i.rank() + 1, i.type()));
+  if (n < 0) trace_error_here("[one_hot] expected a number of classes of 0 or more, got {}", n);
   return run_as_one("one_hot", [&] {
     const Array spread = expand_dims(i, at);
     Dims counted(static_cast<size_t>(spread.rank()), 1);
@@ -151,7 +151,7 @@ Array one_hot(const Operand& indices, int64_t n, DType dtype, int axis) {
 }
 
 Array rms_norm(const Operand& x, const std::optional<Array>& weight, double eps) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const Array a = float_with_axis("rms_norm", x);
   check_per_feature("rms_norm", "weight", weight, a);
   return run_as_one("rms_norm", [&] {
@@ -163,7 +163,7 @@ Array rms_norm(const Operand& x, const std::optional<Array>& weight, double eps)
 
 Array layer_norm(const Operand& x, const std::optional<Array>& weight,
                  const std::optional<Array>& bias, double eps) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const Array a = float_with_axis("layer_norm", x);
   check_per_feature("layer_norm", "weight", weight, a);
   check_per_feature("layer_norm", "bias", bias, a);
@@ -177,13 +177,13 @@ Array layer_norm(const Operand& x, const std::optional<Array>& weight,
 }
 
 Array cross_entropy(const Operand& logits, const Operand& targets) {
-  const Site site(logits.at);
+  const CallSiteScope site(logits.at);
   const Array x = at_least_f32(float_with_axis("cross_entropy", logits));
   const Array t = to_indices("cross_entropy", "targets", targets);
   const Dims lead(x.shape().begin(), x.shape().end() - 1);
   if (t.shape().dims() != lead)
-    fail_here("[cross_entropy] targets for logits {} must be of shape ({}), got {}",
-              to_string(x.type()), to_string(Shape(lead)), to_string(t.type()));
+    trace_error_here("[cross_entropy] targets for logits {} must be of shape ({}), got {}",
+                     to_string(x.type()), to_string(Shape(lead)), to_string(t.type()));
   return run_as_one("cross_entropy", [&] {
     const Array hit = expand_dims(t, -1) == iota({x.dim(-1)}, 0, t.dtype());
     return logsumexp(x, -1) - sum(where(hit, x, 0.0), -1);

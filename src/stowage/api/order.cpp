@@ -16,8 +16,8 @@ namespace {
 Array cumulative(OpKind op, const char* name, const Array& x, std::optional<int> axis,
                  bool reverse) {
   const Array a = axis ? x : ravel(x);
-  return record1(op, AxisParams{check_axis(name, axis.value_or(0), a.rank(), a.type()), reverse},
-                 {a});
+  return record1(
+      op, AxisParams{normalize_axis(name, axis.value_or(0), a.rank(), a.type()), reverse}, {a});
 }
 
 // jax.numpy counts bools and keeps any other dtype.
@@ -28,35 +28,35 @@ Array counted(const Array& x) {
 }  // namespace
 
 Array cumsum(const Operand& x, std::optional<int> axis, bool reverse) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   return with_weak(cumulative(OpKind::kCumSum, "cumsum", counted(to_array(x)), axis, reverse),
                    false);
 }
 Array cumprod(const Operand& x, std::optional<int> axis, bool reverse) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   return with_weak(cumulative(OpKind::kCumProd, "cumprod", counted(to_array(x)), axis, reverse),
                    false);
 }
 Array cummax(const Operand& x, int axis, bool reverse) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   return cumulative(OpKind::kCumMax, "cummax", to_array(x), axis, reverse);
 }
 Array cummin(const Operand& x, int axis, bool reverse) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   return cumulative(OpKind::kCumMin, "cummin", to_array(x), axis, reverse);
 }
 Array cumlogsumexp(const Operand& x, int axis, bool reverse) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   return cumulative(OpKind::kCumLogSumExp, "cumlogsumexp", to_float_array(x), axis, reverse);
 }
 
 Array linear_scan(const Operand& a, const Operand& b, int axis, bool reverse) {
-  const Site site(a.at);
+  const CallSiteScope site(a.at);
   const WeakDType dtype = promote(a.dtype(), b.dtype());
   const Array x = to_array(a, dtype), y = to_array(b, dtype);
   const Shape shape = broadcast_shapes("linear_scan", x.type(), y.type());
   const ArrayType type{dtype.dtype, shape};
-  const AxisParams params{check_axis("linear_scan", axis, shape.rank(), type), reverse};
+  const AxisParams params{normalize_axis("linear_scan", axis, shape.rank(), type), reverse};
   return run_as_one("linear_scan", [&] {
     return record1(OpKind::kLinearScan, params,
                    {broadcast_array(x, shape), broadcast_array(y, shape)});
@@ -64,10 +64,10 @@ Array linear_scan(const Operand& a, const Operand& b, int axis, bool reverse) {
 }
 
 Array diff(const Operand& x, int axis, int n) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const Array a = to_array(x);
-  const auto i = static_cast<int>(check_axis("diff", axis, a.rank(), a.type()));
-  if (n < 0) fail_here("[diff] expected an n of 0 or more, got {}", n);
+  const auto i = static_cast<int>(normalize_axis("diff", axis, a.rank(), a.type()));
+  if (n < 0) trace_error_here("[diff] expected an n of 0 or more, got {}", n);
   return run_as_one("diff", [&] {
     Array result = a;
     for (int k = 0; k < n; ++k) {
@@ -81,9 +81,9 @@ Array diff(const Operand& x, int axis, int n) {
 }
 
 Array sort(const Operand& x, int axis, bool descending) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const Array a = to_array(x);
-  const int64_t i = check_axis("sort", axis, a.rank(), a.type());
+  const int64_t i = normalize_axis("sort", axis, a.rank(), a.type());
   // Turned around after sorting, as JAX does: equal elements (0 and -0) come out the same.
   return run_as_one("sort", [&] {
     const Array sorted = record1(OpKind::kSort, AxisParams{i, false}, {a});
@@ -92,9 +92,9 @@ Array sort(const Operand& x, int axis, bool descending) {
 }
 
 Array argsort(const Operand& x, int axis, bool descending) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const Array a = to_array(x);
-  const int64_t i = check_axis("argsort", axis, a.rank(), a.type());
+  const int64_t i = normalize_axis("argsort", axis, a.rank(), a.type());
   return run_as_one("argsort", [&] {
     const Array operands[] = {a, iota(a.shape(), static_cast<int>(i))};
     return record(OpKind::kSort, AxisParams{i, descending}, operands)[1];
@@ -118,22 +118,22 @@ Array order_by(std::span<const Array> keys, int64_t axis) {
 
 // The axis, once it is known that there are operands of one shape.
 int64_t check_alike(const char* name, const std::vector<Array>& operands, int axis) {
-  if (operands.empty()) fail_here("[{}] nothing to sort", name);
+  if (operands.empty()) trace_error_here("[{}] nothing to sort", name);
   for (const Array& a : operands)
     if (!(a.shape() == operands[0].shape()))
-      fail_here("[{}] expected operands of one shape, got {} beside {}", name, to_string(a.type()),
-                to_string(operands[0].type()));
-  return check_axis(name, axis, operands[0].rank(), operands[0].type());
+      trace_error_here("[{}] expected operands of one shape, got {} beside {}", name,
+                       to_string(a.type()), to_string(operands[0].type()));
+  return normalize_axis(name, axis, operands[0].rank(), operands[0].type());
 }
 
 }  // namespace
 
 std::vector<Array> sort(const std::vector<Array>& operands, int axis, int n_keys,
                         SourceLocation at) {
-  const Site site(at);
+  const CallSiteScope site(at);
   const int64_t i = check_alike("sort", operands, axis);
   if (n_keys < 1 || n_keys > static_cast<int>(operands.size()))
-    fail_here(
+    trace_error_here(
         "[sort] expected at least 1 key and no more than operands, got {} keys of {} operands",
         n_keys, operands.size());
   if (n_keys == 1) return record(OpKind::kSort, AxisParams{i, false}, operands);
@@ -147,16 +147,16 @@ std::vector<Array> sort(const std::vector<Array>& operands, int axis, int n_keys
 }
 
 Array lexsort(const std::vector<Array>& keys, int axis, SourceLocation at) {
-  const Site site(at);
+  const CallSiteScope site(at);
   const int64_t i = check_alike("lexsort", keys, axis);
   return run_as_one("lexsort",
                     [&] { return order_by(std::vector<Array>(keys.rbegin(), keys.rend()), i); });
 }
 
 std::pair<Array, Array> top_k(const Operand& x, int64_t k, int axis) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const Array a = to_array(x);
-  const TopKParams params{check_axis("top_k", axis, a.rank(), a.type()), k};
+  const TopKParams params{normalize_axis("top_k", axis, a.rank(), a.type()), k};
   const std::vector<Array> results = record(OpKind::kTopK, params, {&a, 1});
   return {results[0], results[1]};
 }
@@ -170,7 +170,7 @@ struct Rows {
   int64_t n = 1;
 
   Rows(const char* name, const Array& a, const Axes& axes) : kept(a.shape().dims()) {
-    Dims list = check_axes(name, axes, a.type(), true), order;
+    Dims list = normalize_axes(name, axes, a.type(), true), order;
     std::sort(list.begin(), list.end());
     for (int64_t i = 0; i < a.rank(); ++i)
       if (std::find(list.begin(), list.end(), i) == list.end()) {
@@ -182,7 +182,7 @@ struct Rows {
       n *= a.shape()[static_cast<int>(axis)];
       kept[static_cast<size_t>(axis)] = 1;
     }
-    if (n == 0) fail_here("[{}] nothing to take it of in {}", name, to_string(a.type()));
+    if (n == 0) trace_error_here("[{}] nothing to take it of in {}", name, to_string(a.type()));
     Dims joined = lead;
     joined.push_back(n);
     rows = reshape(transpose(a, order), joined);
@@ -203,7 +203,7 @@ Array midpoint(const Array& low, const Array& high, const Operand&, const Operan
 
 Array order_statistic(const char* name, const Operand& x, double q, const Axes& axes, bool keepdims,
                       Between between) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const Array a = to_float_array(x);
   return run_as_one(name, [&] {
     const Rows r(name, a, axes);
@@ -225,7 +225,7 @@ Array order_statistic(const char* name, const Operand& x, double q, const Axes& 
 // The same of what is no NaN; NaN of nothing.
 Array nan_statistic(const char* name, const Operand& x, double q, const Axes& axes, bool keepdims,
                     Between between) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const Array a = to_float_array(x);
   return run_as_one(name, [&] {
     const Rows r(name, a, axes);
@@ -244,13 +244,13 @@ Array nan_statistic(const char* name, const Operand& x, double q, const Axes& ax
 }
 
 void check_fraction(const char* name, double q) {
-  if (!(q >= 0 && q <= 1)) fail_here("[{}] q must lie in [0, 1], got {}", name, q);
+  if (!(q >= 0 && q <= 1)) trace_error_here("[{}] q must lie in [0, 1], got {}", name, q);
 }
 
 }  // namespace
 
 Array quantile(const Operand& x, double q, const Axes& axes, bool keepdims) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   check_fraction("quantile", q);
   return order_statistic("quantile", x, q, axes, keepdims, linear);
 }
@@ -258,7 +258,7 @@ Array median(const Operand& x, const Axes& axes, bool keepdims) {
   return order_statistic("median", x, 0.5, axes, keepdims, midpoint);
 }
 Array nanquantile(const Operand& x, double q, const Axes& axes, bool keepdims) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   check_fraction("nanquantile", q);
   return nan_statistic("nanquantile", x, q, axes, keepdims, linear);
 }
@@ -267,10 +267,11 @@ Array nanmedian(const Operand& x, const Axes& axes, bool keepdims) {
 }
 
 Array searchsorted(const Operand& sorted, const Operand& values, bool right) {
-  const Site site(sorted.at);
+  const CallSiteScope site(sorted.at);
   const WeakDType dtype = promote(sorted.dtype(), values.dtype());
   const Array s = to_array(sorted, dtype), v = to_array(values, dtype);
-  if (s.rank() != 1) fail_here("[searchsorted] expected a vector, got {}", to_string(s.type()));
+  if (s.rank() != 1)
+    trace_error_here("[searchsorted] expected a vector, got {}", to_string(s.type()));
   return run_as_one("searchsorted", [&] {
     // Binary search, a halving at a time for all values: `place` elements lie below for certain, and
     // fewer than 2 * step more do. NaN is the largest number.
@@ -291,7 +292,7 @@ Array searchsorted(const Operand& sorted, const Operand& values, bool right) {
 }
 
 Array count_nonzero(const Operand& x, const Axes& axes, bool keepdims) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const Array a = to_array(x);
   return run_as_one("count_nonzero",
                     [&] { return sum(astype(a != 0, DType::kI32), axes, keepdims); });

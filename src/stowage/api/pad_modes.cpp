@@ -76,21 +76,21 @@ Array side(const Array& x, int axis, PadMode mode, const PadOptions& options, in
 void check_pad(const Array& a, const std::vector<PadWidth>& widths, PadMode mode,
                const PadOptions& options) {
   if (static_cast<int>(widths.size()) != a.rank())
-    fail_here("[pad] {} widths given for {}", widths.size(), to_string(a.type()));
+    trace_error_here("[pad] {} widths given for {}", widths.size(), to_string(a.type()));
   if (mode == PadMode::kLinearRamp && !is_float(a.dtype()))
-    fail_here("[pad] a linear ramp is of floats, got {}", to_string(a.type()));
+    trace_error_here("[pad] a linear ramp is of floats, got {}", to_string(a.type()));
   if (options.stat_length && *options.stat_length <= 0)
-    fail_here("[pad] expected a stat_length of 1 or more, got {}", *options.stat_length);
+    trace_error_here("[pad] expected a stat_length of 1 or more, got {}", *options.stat_length);
   for (const auto [before, after] : widths)
     if (before < 0 || after < 0)
-      fail_here("[pad] negative width ({}, {}); pad_general takes those", before, after);
+      trace_error_here("[pad] negative width ({}, {}); pad_general takes those", before, after);
 }
 
 }  // namespace
 
 Array pad(const Operand& x, const std::vector<PadWidth>& widths, PadMode mode,
           const PadOptions& options) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   Array a = to_array(x);
   check_pad(a, widths, mode, options);
   return run_as_one("pad", [&] {
@@ -98,8 +98,9 @@ Array pad(const Operand& x, const std::vector<PadWidth>& widths, PadMode mode,
       const auto [before, after] = widths[static_cast<size_t>(axis)];
       const int64_t n = a.shape()[axis];
       if (before + after == 0) continue;
-      if (n == 0) fail_here("[pad] axis {} of {} has no elements to pad with", axis,
-                            to_string(a.type()));
+      if (n == 0)
+        trace_error_here("[pad] axis {} of {} has no elements to pad with", axis,
+                         to_string(a.type()));
       if (mode >= PadMode::kLinearRamp) {
         std::vector<Array> parts;
         if (before > 0) parts.push_back(side(a, axis, mode, options, before, true));

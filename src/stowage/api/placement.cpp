@@ -64,9 +64,10 @@ void check_same_on_processes(const NamedSharding& to, std::span<const PlacedLeaf
   }
   if (n_odd > kMostNamed) text += fmt::format("; and {} more leaves", n_odd - kMostNamed);
   if (n_odd > 0)
-    fail_here("[device_put] expected the same value on each process, got {}; make the inputs equal, or "
-              "give each process its part with make_array_from_process_local_data",
-              text);
+    trace_error_here(
+        "[device_put] expected the same value on each process, got {}; make the inputs equal, or "
+        "give each process its part with make_array_from_process_local_data",
+        text);
 }
 
 void check_same_parts(const char* what, const Array& x) {
@@ -117,10 +118,11 @@ void check_same_parts(const char* what, const Array& x) {
                           ? fmt::format("position {} of the mesh", i)
                           : fmt::format("position {} of the mesh (process {})", i,
                                         all->process_of(devices[i].get())));
-    fail_here("[{}] expected the same part on each device that holds it, got {} whose part {} differs: {} "
-              "{} another value than most; let the part depend on its index alone",
-              what, to_string(x.type()), to_string(tiling.index_of(tile)), fmt::join(odd, ", "),
-              odd.size() == 1 ? "has" : "have");
+    trace_error_here(
+        "[{}] expected the same part on each device that holds it, got {} whose part {} differs: "
+        "{} {} another value than most; let the part depend on its index alone",
+        what, to_string(x.type()), to_string(tiling.index_of(tile)), fmt::join(odd, ", "),
+        odd.size() == 1 ? "has" : "have");
   }
 }
 

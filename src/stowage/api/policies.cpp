@@ -104,10 +104,11 @@ PolicyPtr save_anything_except_these_names(Names names) {
 
 PolicyPtr save_and_offload_only_these_names(Names saved, Names offloaded, MemoryKind destination,
                                             SourceLocation at) {
-  const Site site(at);
+  const CallSiteScope site(at);
   for (const std::string& name : saved)
     if (contains(offloaded, name))
-      fail_here("[save_and_offload_only_these_names] '{}' is both saved and offloaded", name);
+      trace_error_here("[save_and_offload_only_these_names] '{}' is both saved and offloaded",
+                       name);
   Names wanted = saved;
   wanted.insert(wanted.end(), offloaded.begin(), offloaded.end());
   return make(
@@ -139,8 +140,8 @@ PolicyPtr save_from_both_policies(PolicyPtr a, PolicyPtr b) {
 
 PolicyPtr custom_policy(std::string name, std::function<PolicyAnswer(const PolicyQuery&)> decide,
                         SourceLocation at) {
-  const Site site(at);
-  if (!decide) fail_here("[custom_policy] '{}' has no function that decides", name);
+  const CallSiteScope site(at);
+  if (!decide) trace_error_here("[custom_policy] '{}' has no function that decides", name);
   return make(std::move(name), std::move(decide));
 }
 

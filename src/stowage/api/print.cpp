@@ -60,17 +60,18 @@ std::string elements_to_string(const Array& array, std::string_view spec) {
 }
 
 void run_debug_print(const DebugFormat& format, const std::vector<Array>& arrays) {
-  const Site site(format.at);
+  const CallSiteScope site(format.at);
   std::vector<DType> dtypes;
   for (const Array& array : arrays) dtypes.push_back(array.dtype());
   if (const Result<void> fits = check_print_format(format.text, dtypes); !fits)
-    fail_here("[debug_print] {}", fits.error());
+    trace_error_here("[debug_print] {}", fits.error());
   if (Trace* trace = current_trace()) {
     for (size_t i = 0; i < arrays.size(); ++i)
       if (arrays[i].type().kind != MemoryKind::kDevice)
-        fail_here("[debug_print] expected arrays on the device, array {} lies on {}: {}; move it with "
-                  "device_put first",
-                  i, memory_kind_name(arrays[i].type().kind), describe(arrays[i]));
+        trace_error_here(
+            "[debug_print] expected arrays on the device, array {} lies on {}: {}; move it with "
+            "device_put first",
+            i, memory_kind_name(arrays[i].type().kind), describe(arrays[i]));
     std::vector<Array> operands = {trace->effect_token()};
     operands.insert(operands.end(), arrays.begin(), arrays.end());
     trace->last_effect =

@@ -75,7 +75,7 @@ Array unit(const Array& key, const Shape& shape, DType dtype) {
       return convert_to(
           convert_to((bits(key, shape) & u32(0xffff)) >> u32(6), DType::kF32) / 1024.0, dtype);
     default:
-      fail_here("[random] expected a float dtype, got {}", dtype_name(dtype));
+      trace_error_here("[random] expected a float dtype, got {}", dtype_name(dtype));
   }
 }
 
@@ -120,8 +120,9 @@ Array drawn_apart(const Operand& key, const Array& logits, int64_t axis, const S
   const int64_t lanes = n == 0 ? 1 : logits.size() / n;
   const int64_t draws = lanes == 0 ? 0 : shape.elems() / lanes;
   if (draws > n)
-    fail_here("[random] expected no more draws than there are without replacement, got {} of {}",
-              draws, n);
+    trace_error_here(
+        "[random] expected no more draws than there are without replacement, got {} of {}", draws,
+        n);
   return run_as_one("categorical", [&] {
     const Array noisy = logits + gumbel(key, logits.shape(), logits.dtype());
     const Array last = moveaxis(noisy, static_cast<int>(axis), -1);
@@ -134,7 +135,7 @@ Array drawn_apart(const Operand& key, const Array& logits, int64_t axis, const S
 Array check_key(const Operand& key) {
   const Array k = to_array(key);
   if (k.dtype() != DType::kU32 || !(k.shape() == Shape{2}))
-    fail_here("[random] a key is u32[2], got {}", to_string(k.type()));
+    trace_error_here("[random] a key is u32[2], got {}", to_string(k.type()));
   return k;
 }
 
@@ -192,8 +193,8 @@ Array key(uint64_t seed) {
 }
 
 Array split_array(const Operand& key, int64_t n) {
-  const Site site(key.at);
-  if (n < 0) fail_here("[random] expected a split into 0 keys or more, got {}", n);
+  const CallSiteScope site(key.at);
+  if (n < 0) trace_error_here("[random] expected a split into 0 keys or more, got {}", n);
   const Array k = check_key(key);
   return run_as_one("split", [&] {
     const Words w = words(k, {n});
@@ -202,7 +203,7 @@ Array split_array(const Operand& key, int64_t n) {
 }
 
 std::vector<Array> split(const Operand& key, int n) {
-  const Site site(key.at);
+  const CallSiteScope site(key.at);
   const Array all = split_array(key, n);
   std::vector<Array> keys;
   for (int i = 0; i < n; ++i) keys.push_back(all[i]);
@@ -210,9 +211,10 @@ std::vector<Array> split(const Operand& key, int n) {
 }
 
 Array fold_in(const Operand& key, const Operand& data) {
-  const Site site(key.at);
+  const CallSiteScope site(key.at);
   const Array k = check_key(key), d = to_array(data, {DType::kU32, false});
-  if (d.rank() != 0) fail_here("[random] fold_in takes a scalar, got {}", to_string(d.type()));
+  if (d.rank() != 0)
+    trace_error_here("[random] fold_in takes a scalar, got {}", to_string(d.type()));
   return run_as_one("fold_in", [&] {
     const Words w = threefry(k[0], k[1], {u32(0), d});
     return stack({w.hi, w.lo});
@@ -220,10 +222,10 @@ Array fold_in(const Operand& key, const Operand& data) {
 }
 
 Array bits(const Operand& key, const Shape& shape, DType dtype) {
-  const Site site(key.at);
+  const CallSiteScope site(key.at);
   const Array k = check_key(key);
   if (!is_unsigned_int(dtype))
-    fail_here("[random] bits are of an unsigned dtype, not {}", dtype_name(dtype));
+    trace_error_here("[random] bits are of an unsigned dtype, not {}", dtype_name(dtype));
   if (dtype == DType::kU64) {
     return run_as_one("bits", [&] {
       return reshape(both_words(words(k, shape)), shape.dims());
@@ -234,7 +236,7 @@ Array bits(const Operand& key, const Shape& shape, DType dtype) {
 }
 
 Array uniform(const Operand& key, const Shape& shape, DType dtype, double low, double high) {
-  const Site site(key.at);
+  const CallSiteScope site(key.at);
   const Array k = check_key(key);
   return run_as_one("uniform", [&] {
     const Array u = unit(k, shape, dtype);
@@ -243,7 +245,7 @@ Array uniform(const Operand& key, const Shape& shape, DType dtype, double low, d
 }
 
 Array normal(const Operand& key, const Shape& shape, DType dtype) {
-  const Site site(key.at);
+  const CallSiteScope site(key.at);
   const Array k = check_key(key);
   return run_as_one("normal", [&] {
     return normal_of(unit(k, shape, dtype));
@@ -251,18 +253,18 @@ Array normal(const Operand& key, const Shape& shape, DType dtype) {
 }
 
 Array bernoulli(const Operand& key, const Operand& p, const Shape& shape) {
-  const Site site(key.at);
+  const CallSiteScope site(key.at);
   const DType dtype = float_dtype(p, p).dtype;
   return uniform(key, shape, dtype) < spread("bernoulli", p, shape, dtype);
 }
 
 Array bernoulli(const Operand& key, const Operand& p) {
-  const Site site(key.at);
+  const CallSiteScope site(key.at);
   return bernoulli(key, p, p.shape());
 }
 
 Array gumbel(const Operand& key, const Shape& shape, DType dtype) {
-  const Site site(key.at);
+  const CallSiteScope site(key.at);
   const Array k = check_key(key);
   return run_as_one(
       "gumbel", [&] { return -log(-log(uniform(k, shape, dtype, smallest_normal(dtype), 1))); });
@@ -270,15 +272,15 @@ Array gumbel(const Operand& key, const Shape& shape, DType dtype) {
 
 Array categorical(const Operand& key, const Operand& logits, int axis,
                   const std::optional<Shape>& shape, bool replace) {
-  const Site site(key.at);
+  const CallSiteScope site(key.at);
   const Array x = to_float_array(logits);
-  const int64_t at = check_axis("categorical", axis, x.rank(), x.type());
+  const int64_t at = normalize_axis("categorical", axis, x.rank(), x.type());
   Dims others = x.shape().dims(), dims = shape ? shape->dims() : Dims();
   others.erase(others.begin() + at);
   if (!shape) dims = others;
   if (dims.size() < others.size() || !std::equal(others.rbegin(), others.rend(), dims.rbegin()))
-    fail_here("[random] categorical of shape ({}) from {}: it must end in ({})",
-              to_string(Shape(dims)), to_string(x.type()), to_string(Shape(others)));
+    trace_error_here("[random] categorical of shape ({}) from {}: it must end in ({})",
+                     to_string(Shape(dims)), to_string(x.type()), to_string(Shape(others)));
   const auto prefix = static_cast<int64_t>(dims.size() - others.size());
   if (!replace) return drawn_apart(key, x, at, Shape(dims));
   dims.insert(dims.begin() + prefix + at, x.shape()[static_cast<int>(at)]);

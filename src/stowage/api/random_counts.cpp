@@ -132,17 +132,17 @@ Array binomial_each(const Array& key, const Array& given, const Array& p) {
 
 void check_wide_float(const char* name, DType dtype) {
   if (dtype != DType::kF32 && dtype != DType::kF64)
-    fail_here("[random] {} is of f32 or f64, not {}", name, dtype_name(dtype));
+    trace_error_here("[random] {} is of f32 or f64, not {}", name, dtype_name(dtype));
 }
 
 }  // namespace
 
 Array poisson(const Operand& key, const Operand& lam, const std::optional<Shape>& shape,
               DType dtype) {
-  const Site site(key.at);
+  const CallSiteScope site(key.at);
   const Array k = check_key(key);
   if (!is_integer(dtype))
-    fail_here("[random] expected an integer dtype, got {}", dtype_name(dtype));
+    trace_error_here("[random] expected an integer dtype, got {}", dtype_name(dtype));
   const Array rate =
       stop_gradient(spread("poisson", lam, shape_of("poisson", shape, {&lam}), DType::kF32));
   return run_as_one("poisson", [&] {
@@ -156,7 +156,7 @@ Array poisson(const Operand& key, const Operand& lam, const std::optional<Shape>
 
 Array binomial(const Operand& key, const Operand& n, const Operand& p,
                const std::optional<Shape>& shape, DType dtype) {
-  const Site site(key.at);
+  const CallSiteScope site(key.at);
   const Array k = check_key(key);
   check_wide_float("binomial", dtype);
   const Shape all = shape_of("binomial", shape, {&n, &p});
@@ -168,11 +168,11 @@ Array binomial(const Operand& key, const Operand& n, const Operand& p,
 
 Array multinomial(const Operand& key, const Operand& n, const Operand& p,
                   const std::optional<Shape>& shape, DType dtype) {
-  const Site site(key.at);
+  const CallSiteScope site(key.at);
   const Array k = check_key(key);
   check_wide_float("multinomial", dtype);
   const Shape all = shape.value_or(p.shape());
-  if (all.rank() == 0) fail_here("[random] multinomial needs a vector of probabilities");
+  if (all.rank() == 0) trace_error_here("[random] multinomial needs a vector of probabilities");
   Dims outer = all.dims();
   outer.pop_back();
   const DType wide = at_least_f32(to_float_array(p)).dtype();
@@ -192,10 +192,10 @@ Array multinomial(const Operand& key, const Operand& n, const Operand& p,
 
 Array geometric(const Operand& key, const Operand& p, const std::optional<Shape>& shape,
                 DType dtype) {
-  const Site site(key.at);
+  const CallSiteScope site(key.at);
   const Array k = check_key(key);
   if (!is_integer(dtype))
-    fail_here("[random] expected an integer dtype, got {}", dtype_name(dtype));
+    trace_error_here("[random] expected an integer dtype, got {}", dtype_name(dtype));
   const DType own = to_float_array(p).dtype();
   const Array chance = spread("geometric", p, shape_of("geometric", shape, {&p}), own);
   return run_as_one("geometric", [&] {

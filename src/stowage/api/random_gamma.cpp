@@ -76,14 +76,14 @@ Array log_slope(const Array& a, const Array& log_y) {
 Array draw_gamma(const char* name, const Array& key, const Operand& a,
                  const std::optional<Shape>& shape, DType dtype, bool log_space) {
   if (dtype != DType::kF32 && dtype != DType::kF64)
-    fail_here("[random] {} is of f32 or f64, not {}", name, dtype_name(dtype));
+    trace_error_here("[random] {} is of f32 or f64, not {}", name, dtype_name(dtype));
   const Array each = spread(name, a, shape_of(name, shape, {&a}), dtype);
   const SourceLocation at = context().site;
   return run_as_one(name, [&] {
     const Array flat = ravel(each);
     const Keys keys = split_keys(key, flat.size());
     const auto drawn = [&](const Array& v) {
-      const Site here(at);
+      const CallSiteScope here(at);
       return gamma_each(keys, v, log_space);
     };
     const auto forward = [&](const Array& v) {
@@ -91,7 +91,7 @@ Array draw_gamma(const char* name, const Array& key, const Operand& a,
       return std::pair(y, std::pair(v, y));
     };
     const auto backward = [&](const std::pair<Array, Array>& residuals, const Array& ct) {
-      const Site here(at);
+      const CallSiteScope here(at);
       const auto& [v, y] = residuals;
       return ct * (log_space ? log_slope(v, y) : random_gamma_grad(v, y));
     };
@@ -102,19 +102,19 @@ Array draw_gamma(const char* name, const Array& key, const Operand& a,
 }  // namespace
 
 Array gamma(const Operand& key, const Operand& a, const std::optional<Shape>& shape, DType dtype) {
-  const Site site(key.at);
+  const CallSiteScope site(key.at);
   return draw_gamma("gamma", check_key(key), a, shape, dtype, false);
 }
 
 Array loggamma(const Operand& key, const Operand& a, const std::optional<Shape>& shape,
                DType dtype) {
-  const Site site(key.at);
+  const CallSiteScope site(key.at);
   return draw_gamma("loggamma", check_key(key), a, shape, dtype, true);
 }
 
 Array beta(const Operand& key, const Operand& a, const Operand& b,
            const std::optional<Shape>& shape, DType dtype) {
-  const Site site(key.at);
+  const CallSiteScope site(key.at);
   const Array k = check_key(key);
   const Shape all = shape_of("beta", shape, {&a, &b});
   return run_as_one("beta", [&] {
@@ -128,9 +128,10 @@ Array beta(const Operand& key, const Operand& a, const Operand& b,
 
 Array dirichlet(const Operand& key, const Operand& alpha, const std::optional<Shape>& shape,
                 DType dtype) {
-  const Site site(key.at);
+  const CallSiteScope site(key.at);
   const Array k = check_key(key), a = to_array(alpha);
-  if (a.rank() == 0) fail_here("[random] dirichlet needs a vector, got {}", to_string(a.type()));
+  if (a.rank() == 0)
+    trace_error_here("[random] dirichlet needs a vector, got {}", to_string(a.type()));
   Dims dims = a.shape().dims();
   if (shape) {
     dims = shape->dims();
@@ -140,7 +141,7 @@ Array dirichlet(const Operand& key, const Operand& alpha, const std::optional<Sh
 }
 
 Array t(const Operand& key, const Operand& df, const std::optional<Shape>& shape, DType dtype) {
-  const Site site(key.at);
+  const CallSiteScope site(key.at);
   const Array k = check_key(key);
   const Array each = spread("t", df, shape_of("t", shape, {&df}), dtype);
   return run_as_one("t", [&] {
@@ -152,7 +153,7 @@ Array t(const Operand& key, const Operand& df, const std::optional<Shape>& shape
 
 Array chisquare(const Operand& key, const Operand& df, const std::optional<Shape>& shape,
                 DType dtype) {
-  const Site site(key.at);
+  const CallSiteScope site(key.at);
   const Array k = check_key(key);
   const Array each = spread("chisquare", df, shape_of("chisquare", shape, {&df}), dtype);
   return run_as_one("chisquare", [&] { return exp(loggamma(k, each / 2.0, {}, dtype)) * 2.0; });
@@ -160,7 +161,7 @@ Array chisquare(const Operand& key, const Operand& df, const std::optional<Shape
 
 Array f(const Operand& key, const Operand& dfnum, const Operand& dfden,
         const std::optional<Shape>& shape, DType dtype) {
-  const Site site(key.at);
+  const CallSiteScope site(key.at);
   const Array k = check_key(key);
   const Shape all = shape_of("f", shape, {&dfnum, &dfden});
   const Array num = spread("f", dfnum, all, dtype), den = spread("f", dfden, all, dtype);
@@ -171,7 +172,7 @@ Array f(const Operand& key, const Operand& dfnum, const Operand& dfden,
 }
 
 Array generalized_normal(const Operand& key, double p, const Shape& shape, DType dtype) {
-  const Site site(key.at);
+  const CallSiteScope site(key.at);
   const Array k = check_key(key);
   return run_as_one("generalized_normal", [&] {
     const auto keys = split(k);
@@ -181,9 +182,9 @@ Array generalized_normal(const Operand& key, double p, const Shape& shape, DType
 }
 
 Array ball(const Operand& key, int64_t d, double p, const Shape& shape, DType dtype) {
-  const Site site(key.at);
+  const CallSiteScope site(key.at);
   const Array k = check_key(key);
-  if (d < 0) fail_here("[random] expected a ball of 0 dimensions or more, got {}", d);
+  if (d < 0) trace_error_here("[random] expected a ball of 0 dimensions or more, got {}", d);
   return run_as_one("ball", [&] {
     const auto keys = split(k);
     Dims dims = shape.dims();

@@ -16,16 +16,17 @@ Shape shape_of(const char* name, const std::optional<Shape>& shape,
 }
 
 Array spread(const char* name, const Operand& x, const Shape& shape, DType dtype) {
-  if (!is_float(dtype)) fail_here("[random] expected a float dtype, got {}", dtype_name(dtype));
+  if (!is_float(dtype))
+    trace_error_here("[random] expected a float dtype, got {}", dtype_name(dtype));
   const Array a = to_array(x, {dtype, false});
   if (!(broadcast_shapes(name, a.type(), {dtype, shape}) == shape))
-    fail_here("[random] {} of shape ({}) with a parameter {}", name, to_string(shape),
-              to_string(a.type()));
+    trace_error_here("[random] {} of shape ({}) with a parameter {}", name, to_string(shape),
+                     to_string(a.type()));
   return broadcast_array(a, shape);
 }
 
 Array pareto(const Operand& key, const Operand& b, const std::optional<Shape>& shape, DType dtype) {
-  const Site site(key.at);
+  const CallSiteScope site(key.at);
   const Array k = check_key(key);
   const Array each = spread("pareto", b, shape_of("pareto", shape, {&b}), dtype);
   return run_as_one("pareto", [&] { return exp(exponential(k, each.shape(), dtype) / each); });
@@ -33,7 +34,7 @@ Array pareto(const Operand& key, const Operand& b, const std::optional<Shape>& s
 
 Array rayleigh(const Operand& key, const Operand& scale, const std::optional<Shape>& shape,
                DType dtype) {
-  const Site site(key.at);
+  const CallSiteScope site(key.at);
   const Array k = check_key(key);
   const Array each = spread("rayleigh", scale, shape_of("rayleigh", shape, {&scale}), dtype);
   return run_as_one("rayleigh",
@@ -42,7 +43,7 @@ Array rayleigh(const Operand& key, const Operand& scale, const std::optional<Sha
 
 Array weibull_min(const Operand& key, const Operand& scale, const Operand& concentration,
                   const std::optional<Shape>& shape, DType dtype) {
-  const Site site(key.at);
+  const CallSiteScope site(key.at);
   const Array k = check_key(key);
   const Shape all = shape_of("weibull_min", shape, {&scale, &concentration});
   const Array s = spread("weibull_min", scale, all, dtype);
@@ -53,7 +54,7 @@ Array weibull_min(const Operand& key, const Operand& scale, const Operand& conce
 
 Array lognormal(const Operand& key, const Operand& sigma, const std::optional<Shape>& shape,
                 DType dtype) {
-  const Site site(key.at);
+  const CallSiteScope site(key.at);
   const Array k = check_key(key);
   const Array each = spread("lognormal", sigma, shape_of("lognormal", shape, {&sigma}), dtype);
   return run_as_one("lognormal", [&] { return exp(normal(k, each.shape(), dtype) * each); });
@@ -61,7 +62,7 @@ Array lognormal(const Operand& key, const Operand& sigma, const std::optional<Sh
 
 Array wald(const Operand& key, const Operand& mean, const std::optional<Shape>& shape,
            DType dtype) {
-  const Site site(key.at);
+  const CallSiteScope site(key.at);
   const Array k = check_key(key);
   const Array m = spread("wald", mean, shape_of("wald", shape, {&mean}), dtype);
   return run_as_one("wald", [&] {
@@ -76,7 +77,7 @@ Array wald(const Operand& key, const Operand& mean, const std::optional<Shape>& 
 
 Array triangular(const Operand& key, const Operand& left, const Operand& mode, const Operand& right,
                  const std::optional<Shape>& shape, DType dtype) {
-  const Site site(key.at);
+  const CallSiteScope site(key.at);
   const Array k = check_key(key);
   const Shape all = shape_of("triangular", shape, {&left, &mode, &right});
   const Array a = spread("triangular", left, all, dtype);
@@ -91,7 +92,7 @@ Array triangular(const Operand& key, const Operand& left, const Operand& mode, c
 }
 
 Array maxwell(const Operand& key, const Shape& shape, DType dtype) {
-  const Site site(key.at);
+  const CallSiteScope site(key.at);
   const Array k = check_key(key);
   Dims dims = shape.dims();
   dims.push_back(3);
@@ -100,7 +101,7 @@ Array maxwell(const Operand& key, const Shape& shape, DType dtype) {
 
 Array double_sided_maxwell(const Operand& key, const Operand& loc, const Operand& scale,
                            const Shape& shape, DType dtype) {
-  const Site site(key.at);
+  const CallSiteScope site(key.at);
   const Array k = check_key(key);
   const Shape own = shape_of("double_sided_maxwell", {}, {&loc, &scale});
   // JAX, too, adds a shape to that of the parameters, and that to itself where there is none.

@@ -13,7 +13,7 @@ namespace stow {
 namespace {
 
 Dims sorted_axes(std::string_view name, const Axes& axes, const Array& x) {
-  Dims list = check_axes(name, axes, x.type(), true);
+  Dims list = normalize_axes(name, axes, x.type(), true);
   std::sort(list.begin(), list.end());
   return list;
 }
@@ -47,12 +47,12 @@ Array widened(const Array& x) {
 
 Array arg_extreme(OpKind op, std::string_view name, const Operand& x, std::optional<int> axis,
                   bool keepdims) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   Array a = to_array(x);
   const int rank = a.rank();
   if (!axis) a = ravel(a);
   if (a.dtype() == DType::kBool) a = convert_to(a, DType::kI32);
-  const int64_t i = check_axis(name, axis.value_or(0), a.rank(), a.type());
+  const int64_t i = normalize_axis(name, axis.value_or(0), a.rank(), a.type());
   const Array index = record1(op, ArgReduceParams{i, DType::kI32}, {a});
   if (!keepdims) return index;
   return axis ? expand_dims(index, i) : reshape(index, Dims(static_cast<size_t>(rank), 1));
@@ -73,11 +73,11 @@ struct Taken {
   bool initial = false, dtype = false;
 };
 void check_options(std::string_view name, const ReduceOptions& o, const Array& x, Taken taken) {
-  if (o.initial && !taken.initial) fail_here("[{}] takes no initial value", name);
-  if (o.dtype && !taken.dtype) fail_here("[{}] takes no dtype", name);
+  if (o.initial && !taken.initial) trace_error_here("[{}] takes no initial value", name);
+  if (o.dtype && !taken.dtype) trace_error_here("[{}] takes no dtype", name);
   if (o.initial && o.initial->rank() != 0)
-    fail_here("[{}] the initial value must be a scalar, got {}", name,
-              to_string(o.initial->array().type()));
+    trace_error_here("[{}] the initial value must be a scalar, got {}", name,
+                     to_string(o.initial->array().type()));
   if (o.where) check_where(name, *o.where, x);
 }
 
@@ -89,7 +89,7 @@ Array masked(const Array& x, const ReduceOptions& o, const ScalarValue& instead)
 // follow.
 Array fold(OpKind op, const char* name, const Operand& x, const Axes& axes,
            const ReduceOptions& o) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const bool sums = op == OpKind::kReduceSum;
   const Array given = to_array(x);
   check_options(name, o, given, {.initial = true, .dtype = true});
@@ -127,7 +127,7 @@ Operand n_counted(const char* name, const Array& x, const Dims& axes, const Redu
 // that is not narrower than f32.
 std::pair<Array, DType> check_float(const char* name, const Operand& x, const ReduceOptions& o) {
   if (o.dtype && !is_float(*o.dtype))
-    fail_here("[{}] dtype must be a float, got {}", name, dtype_name(*o.dtype));
+    trace_error_here("[{}] dtype must be a float, got {}", name, dtype_name(*o.dtype));
   const Array a = o.dtype ? to_array(x) : to_float_array(x);
   check_options(name, o, a, {.dtype = true});
   return {a, o.dtype.value_or(a.dtype())};
@@ -138,15 +138,15 @@ Array to_compute_in(const Array& x, DType dtype) {
 
 Array extreme(OpKind op, const char* name, const Operand& x, const Axes& axes,
               const ReduceOptions& o) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const Array a = to_array(x);
   check_options(name, o, a, {.initial = true});
   if (!o.initial && o.where)
-    fail_here("[{}] with a where must be told what of nothing is: initial", name);
+    trace_error_here("[{}] with a where must be told what of nothing is: initial", name);
   for (int64_t axis : sorted_axes(name, axes, a))
     if (!o.initial && a.shape()[static_cast<int>(axis)] == 0)
-      fail_here("[{}] axis {} of {} is empty, and has no {}", name, axis, to_string(a.type()),
-                name);
+      trace_error_here("[{}] axis {} of {} is empty, and has no {}", name, axis,
+                       to_string(a.type()), name);
   const bool largest = op == OpKind::kReduceMax;
   if (a.dtype() == DType::kBool) op = largest ? OpKind::kReduceOr : OpKind::kReduceAnd;
   if (!o.initial) return reduce(op, name, a, axes, o.keepdims);
@@ -160,7 +160,7 @@ Array extreme(OpKind op, const char* name, const Operand& x, const Axes& axes,
 
 Array some_or_all(OpKind op, const char* name, const Operand& x, const Axes& axes,
                   const ReduceOptions& o) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const Array given = to_array(x);
   check_options(name, o, given, {});
   return run_as_one(name, [&] {
@@ -181,10 +181,10 @@ ScalarValue neutral_value(bool largest, DType t) {
 
 void check_where(std::string_view name, const Array& where, const Array& x) {
   if (where.dtype() != DType::kBool)
-    fail_here("[{}] where must be bool, got {}", name, to_string(where.type()));
+    trace_error_here("[{}] where must be bool, got {}", name, to_string(where.type()));
   if (broadcast_shapes(name, x.type(), where.type()) != x.shape())
-    fail_here("[{}] where {} does not broadcast to {}", name, to_string(where.type()),
-              to_string(x.type()));
+    trace_error_here("[{}] where {} does not broadcast to {}", name, to_string(where.type()),
+                     to_string(x.type()));
 }
 
 Array sum(const Operand& x, const Axes& axes, const ReduceOptions& options) {
@@ -195,7 +195,7 @@ Array prod(const Operand& x, const Axes& axes, const ReduceOptions& options) {
 }
 
 Array mean(const Operand& x, const Axes& axes, const ReduceOptions& options) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const auto [given, dtype] = check_float("mean", x, options);
   const Dims list = sorted_axes("mean", axes, given);
   return run_as_one("mean", [&, given = given, dtype = dtype] {
@@ -207,7 +207,7 @@ Array mean(const Operand& x, const Axes& axes, const ReduceOptions& options) {
 }
 
 Array var(const Operand& x, const Axes& axes, int ddof, const ReduceOptions& options) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const auto [given, dtype] = check_float("var", x, options);
   const Dims list = sorted_axes("var", axes, given);
   return run_as_one("var", [&, given = given, dtype = dtype] {
@@ -228,7 +228,7 @@ Array var(const Operand& x, const Axes& axes, int ddof, const ReduceOptions& opt
 
 Array standard_deviation(const Operand& x, const Axes& axes, int ddof,
                          const ReduceOptions& options) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   return sqrt(var(x, axes, ddof, options));
 }
 
@@ -292,7 +292,7 @@ Array log_total(const Array& total, const Array& peak) {
 }  // namespace
 
 Array logsumexp(const Operand& x, const Axes& axes, bool keepdims) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const Array a = to_float_array(x);
   const Dims list = sorted_axes("logsumexp", axes, a);
   // A sum of nothing: its logarithm, and no gradient but through the (empty) operand.
@@ -308,13 +308,13 @@ Array logsumexp(const Operand& x, const Axes& axes, bool keepdims) {
 
 Array logsumexp(const Operand& x, const Axes& axes, const ReduceOptions& options,
                 const std::optional<Array>& b) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   Array a = to_array(x, b ? float_dtype(x, *b) : float_dtype(x, x));
   check_options("logsumexp", options, a, {});
   const Dims list = sorted_axes("logsumexp", axes, a);
   if (b && broadcast_shapes("logsumexp", a.type(), b->type()) != a.shape())
-    fail_here("[logsumexp] b {} does not broadcast to {}", to_string(b->type()),
-              to_string(a.type()));
+    trace_error_here("[logsumexp] b {} does not broadcast to {}", to_string(b->type()),
+                     to_string(a.type()));
   return run_as_one("logsumexp", [&] {
     const double inf = std::numeric_limits<double>::infinity();
     const auto constant = [&](double v) { return scalar_constant(v, a.dtype()); };

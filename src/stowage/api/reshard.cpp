@@ -198,15 +198,17 @@ Array reshard_over_mesh(const Array& x, const NamedSharding& to) {
     members = all->processes_of(from.mesh().devices());
     if (members.size() > 1 || members[0] != all->index()) {
       if (device_set(from) != device_set(to))
-        fail_here("[device_put] expected a sharding over the same devices, since {} lies in {}: it is on "
-                  "{} and asked for on {}",
-                  describe(x), name_processes(members), to_string(Sharding(from)),
-                  to_string(Sharding(to)));
+        trace_error_here(
+            "[device_put] expected a sharding over the same devices, since {} lies in {}: it is on "
+            "{} and asked for on {}",
+            describe(x), name_processes(members),
+            to_string(Sharding(from)), to_string(Sharding(to)));
       transfers = transfers_between(from, source, to, target);
     } else if (all->processes_of(to.mesh().devices()) != members) {
-      fail_here("[device_put] expected host data or a sharding over devices of {}, since {} lies there "
-                "alone: it is asked for on {}; use make_array_from_process_local_data",
-                name_processes(members), describe(x), to_string(Sharding(to)));
+      trace_error_here(
+          "[device_put] expected host data or a sharding over devices of {}, since {} lies there "
+          "alone: it is asked for on {}; use make_array_from_process_local_data",
+          name_processes(members), describe(x), to_string(Sharding(to)));
     }
   }
   const bool takes_part =

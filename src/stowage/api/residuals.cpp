@@ -7,7 +7,7 @@ namespace stow {
 
 std::vector<SavedResidual> saved_residuals_of(const TreeRef& arguments,
                                               const LeafFunction& function, SourceLocation at) {
-  const Site site(at);
+  const CallSiteScope site(at);
   const std::vector<std::string> paths = paths_of(arguments);
   std::vector<ArrayType> types;
   for (const Array& leaf : leaves_of(arguments)) types.push_back(leaf.type());

@@ -24,8 +24,8 @@ bool widen_weak_carry(std::vector<Array>& carry, const Graph& body) {
 int64_t axis_for(const char* option, const Dims& axes, size_t i, size_t n, const char* leaves) {
   if (axes.size() == 1) return axes[0];
   if (axes.size() != n)
-    fail_here("[scan] {} lists {} axes, there are {} {}; give one for all, or one for each", option,
-              axes.size(), n, leaves);
+    trace_error_here("[scan] {} lists {} axes, there are {} {}; give one for all, or one for each",
+                     option, axes.size(), n, leaves);
   return axes[i];
 }
 
@@ -36,11 +36,11 @@ Dims scanned_axes(const ScanRequest& request, std::span<const Array> xs,
     const int64_t asked = axis_for("axes", request.options.axes, i, xs.size(), "scanned leaves");
     const int rank = xs[i].rank();
     if (rank == 0)
-      fail_here("[scan] {} is {}, and has no axis to scan over", leaf_name("scanned", paths[i]),
-                to_string(xs[i].type()));
+      trace_error_here("[scan] {} is {}, and has no axis to scan over",
+                       leaf_name("scanned", paths[i]), to_string(xs[i].type()));
     if (asked < -rank || asked >= rank)
-      fail_here("[scan] axis {} is out of range for {}, {}", asked, leaf_name("scanned", paths[i]),
-                to_string(xs[i].type()));
+      trace_error_here("[scan] axis {} is out of range for {}, {}", asked,
+                       leaf_name("scanned", paths[i]), to_string(xs[i].type()));
     axes.push_back(asked < 0 ? asked + rank : asked);
   }
   return axes;
@@ -54,11 +54,12 @@ int64_t scan_length(const ScanRequest& request, std::span<const Array> xs, const
     if (length < 0) length = n;
     if (n == length) continue;
     if (i == 0)
-      fail_here("[scan] {} has {} slices, length is {}", leaf_name("scanned", paths[i]), n, length);
-    fail_here("[scan] {} has {} slices, {} has {}", leaf_name("scanned", paths[0]), length,
-              leaf_name("scanned", paths[i]), n);
+      trace_error_here("[scan] {} has {} slices, length is {}", leaf_name("scanned", paths[i]), n,
+                       length);
+    trace_error_here("[scan] {} has {} slices, {} has {}", leaf_name("scanned", paths[0]), length,
+                     leaf_name("scanned", paths[i]), n);
   }
-  if (length < 0) fail_here("[scan] nothing is scanned; give a length");
+  if (length < 0) trace_error_here("[scan] nothing is scanned; give a length");
   return length;
 }
 
@@ -70,8 +71,8 @@ Dims stacked_axes(const ScanRequest& request, const Graph& body, size_t n_carrie
     const ArrayType& slice = body.type(body.outputs()[n_carries + i]);
     const int rank = slice.shape.rank() + 1;
     if (asked < -rank || asked >= rank)
-      fail_here("[scan] axis {} is out of range for stacked results {} of slices {}", asked, i,
-                to_string(slice));
+      trace_error_here("[scan] axis {} is out of range for stacked results {} of slices {}", asked,
+                       i, to_string(slice));
     axes.push_back(asked < 0 ? asked + rank : asked);
   }
   return axes;
@@ -99,22 +100,22 @@ NestedTrace trace_loop_body(const LoopBody& loop, std::vector<Array>& carry) {
     nested = trace_nested(loop.what, types, loop.names, 0, loop.body);
     const size_t n_outputs = nested.graph.outputs().size() - (nested.has_effects ? 1 : 0);
     if (n_outputs < carry.size())
-      fail_here("[{}] the body returns {} arrays, the carry has {}", loop.what, n_outputs,
-                carry.size());
+      trace_error_here("[{}] the body returns {} arrays, the carry has {}", loop.what, n_outputs,
+                       carry.size());
     if (!widen_weak_carry(carry, nested.graph)) break;
   }
   for (size_t i = 0; i < carry.size(); ++i)
     if (const ArrayType& type = nested.graph.type(nested.graph.outputs()[i]);
         !(type == carry[i].type()))
-      fail_here("[{}] the body returns {} as {}, and is given it as {}", loop.what,
-                leaf_name("carry", loop.carry_paths[i]), to_string(type),
-                to_string(carry[i].type()));
+      trace_error_here("[{}] the body returns {} as {}, and is given it as {}", loop.what,
+                       leaf_name("carry", loop.carry_paths[i]), to_string(type),
+                       to_string(carry[i].type()));
   if (nested.has_effects) carry.push_back(carry_effects(nested, carry.size()));
   return nested;
 }
 
 ScanResult run_scan(const ScanRequest& request) {
-  const Site site(request.at);
+  const CallSiteScope site(request.at);
   ScanResult result;
   size_t n_carries = 0;
   const auto body = [&]() -> std::vector<Array> {
@@ -128,7 +129,7 @@ ScanResult run_scan(const ScanRequest& request) {
     params.reverse = request.options.reverse;
     params.unroll = request.options.unroll;
     if (params.unroll < 0)
-      fail_here("[scan] expected an unroll of 0 or more, got {}", params.unroll);
+      trace_error_here("[scan] expected an unroll of 0 or more, got {}", params.unroll);
 
     LoopBody loop{.what = "scan", .carry_paths = paths_of(request.init)};
     for (const std::string& p : loop.carry_paths)

@@ -10,7 +10,7 @@
 
 namespace stow {
 
-Dims check_axes(std::string_view name, const Axes& axes, const ArrayType& type, bool all) {
+Dims normalize_axes(std::string_view name, const Axes& axes, const ArrayType& type, bool all) {
   const int rank = type.shape.rank();
   Dims list;
   if (!axes.given()) {
@@ -19,16 +19,16 @@ Dims check_axes(std::string_view name, const Axes& axes, const ArrayType& type, 
     return list;
   }
   for (int64_t axis : axes.list()) {
-    const int64_t a = check_axis(name, axis, rank, type);
+    const int64_t a = normalize_axis(name, axis, rank, type);
     if (std::find(list.begin(), list.end(), a) != list.end())
-      fail_here("[{}] axis {} is given twice for {}", name, axis, to_string(type));
+      trace_error_here("[{}] axis {} is given twice for {}", name, axis, to_string(type));
     list.push_back(a);
   }
   return list;
 }
 
 Array full(const Shape& shape, ScalarValue value, std::optional<DType> dtype, SourceLocation at) {
-  const Site site(at);
+  const CallSiteScope site(at);
   const WeakDType type{dtype.value_or(value.dtype), !dtype && value.dtype != DType::kBool};
   return broadcast_array(scalar_constant(value, type), shape);
 }
@@ -39,7 +39,7 @@ Array ones(const Shape& shape, DType dtype, SourceLocation at) {
   return full(shape, 1, dtype, at);
 }
 Array full_like(const Operand& x, ScalarValue value, std::optional<DType> dtype) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const WeakDType type = dtype ? WeakDType{*dtype, false} : x.dtype();
   return broadcast_array(scalar_constant(value, type), x.shape());
 }
@@ -57,14 +57,15 @@ Array ones_like(const Operand& x, std::optional<DType> dtype) {
 }
 
 Array iota(const Shape& shape, int axis, DType dtype, SourceLocation at) {
-  const Site site(at);
+  const CallSiteScope site(at);
   const ArrayType type{dtype, shape};
-  return record1(OpKind::kIota, IotaParams{type, check_axis("iota", axis, shape.rank(), type)}, {});
+  return record1(OpKind::kIota,
+                 IotaParams{type, normalize_axis("iota", axis, shape.rank(), type)}, {});
 }
 
 Array arange(int64_t start, int64_t stop, int64_t step, DType dtype, SourceLocation at) {
-  const Site site(at);
-  if (step == 0) fail_here("[arange] the step is zero");
+  const CallSiteScope site(at);
+  if (step == 0) trace_error_here("[arange] the step is zero");
   const int64_t span = step > 0 ? stop - start : start - stop, by = step > 0 ? step : -step;
   Array x = iota({std::max<int64_t>(0, (span + by - 1) / by)}, 0, dtype);
   if (step != 1) x = x * scalar_constant(step, dtype);
@@ -75,11 +76,11 @@ Array arange(int64_t stop, DType dtype, SourceLocation at) {
 }
 
 Array arange_of_floats(double start, double stop, double step, DType dtype, SourceLocation at) {
-  const Site site(at);
+  const CallSiteScope site(at);
   const double count = std::ceil((stop - start) / step);
   if (!(std::abs(count) < 0x1p53))
-    fail_here("[arange] expected fewer than 2^53 numbers, got those from {} to {} by {}", start,
-              stop, step);
+    trace_error_here("[arange] expected fewer than 2^53 numbers, got those from {} to {} by {}",
+                     start, stop, step);
   return run_as_one("arange", [&] {
     const auto n = static_cast<int64_t>(std::max(0.0, count));
     return astype(iota({n}, 0, DType::kF64) * step + start, dtype);
@@ -88,8 +89,8 @@ Array arange_of_floats(double start, double stop, double step, DType dtype, Sour
 
 Array linspace(double start, double stop, int64_t n, bool endpoint, DType dtype,
                SourceLocation at) {
-  const Site site(at);
-  if (n < 0) fail_here("[linspace] expected 0 numbers or more, got {}", n);
+  const CallSiteScope site(at);
+  if (n < 0) trace_error_here("[linspace] expected 0 numbers or more, got {}", n);
   const int64_t steps = endpoint ? n - 1 : n;
   return run_as_one("linspace", [&] {
     const DType wide = dtype_bytes(dtype) == 8 ? DType::kF64 : DType::kF32;
@@ -105,11 +106,11 @@ Array linspace(double start, double stop, int64_t n, bool endpoint, DType dtype,
 }
 
 std::vector<Array> meshgrid(const std::vector<Array>& vectors, bool ij, SourceLocation at) {
-  const Site site(at);
+  const CallSiteScope site(at);
   const size_t rank = vectors.size();
   Dims extents;
   for (const Array& v : vectors) {
-    if (v.rank() > 1) fail_here("[meshgrid] expected vectors, got {}", to_string(v.type()));
+    if (v.rank() > 1) trace_error_here("[meshgrid] expected vectors, got {}", to_string(v.type()));
     extents.push_back(v.size());
   }
   std::vector<size_t> axis(rank);
@@ -127,13 +128,13 @@ std::vector<Array> meshgrid(const std::vector<Array>& vectors, bool ij, SourceLo
 }
 
 Array eye(int64_t n, std::optional<int64_t> m, DType dtype, SourceLocation at) {
-  const Site site(at);
+  const CallSiteScope site(at);
   const Shape shape{n, m.value_or(n)};
   return astype(iota(shape, 0) == iota(shape, 1), dtype);
 }
 
 Array reshape(const Operand& x, const Dims& dims) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const Array a = to_array(x);
   Dims result = dims;
   int64_t known = 1;
@@ -144,37 +145,37 @@ Array reshape(const Operand& x, const Dims& dims) {
     } else if (dims[i] == -1 && !unknown) {
       unknown = i;
     } else {
-      fail_here("[reshape] {} to ({}): one extent may be -1, others not negative",
-                to_string(a.type()), to_string(Shape(dims)));
+      trace_error_here("[reshape] {} to ({}): one extent may be -1, others not negative",
+                       to_string(a.type()), to_string(Shape(dims)));
     }
   }
   if (unknown && known > 0) result[*unknown] = a.size() / known;
   if ((unknown && known == 0) || Shape(result).elems() != a.size())
-    fail_here("[reshape] {} has {} elements and cannot be ({})", to_string(a.type()), a.size(),
-              to_string(Shape(dims)));
+    trace_error_here("[reshape] {} has {} elements and cannot be ({})", to_string(a.type()),
+                     a.size(), to_string(Shape(dims)));
   if (a.shape().dims() == result) return a;
   return record1(OpKind::kReshape, ShapeParams{Shape(result)}, {a});
 }
 
 Array transpose(const Operand& x, const Axes& axes) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const Array a = to_array(x);
-  Dims order = check_axes("transpose", axes, a.type(), true);
+  Dims order = normalize_axes("transpose", axes, a.type(), true);
   if (!axes.given()) std::reverse(order.begin(), order.end());
   if (static_cast<int>(order.size()) != a.rank())
-    fail_here("[transpose] {} axes given for {}", order.size(), to_string(a.type()));
+    trace_error_here("[transpose] {} axes given for {}", order.size(), to_string(a.type()));
   if (std::is_sorted(order.begin(), order.end())) return a;
   return record1(OpKind::kTranspose, AxesParams{order}, {a});
 }
 
 Array swapaxes(const Operand& x, int a, int b) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const int rank = x.rank();
   const ArrayType type{x.dtype().dtype, x.shape()};
   Dims order(static_cast<size_t>(rank));
   std::iota(order.begin(), order.end(), 0);
-  std::swap(order[static_cast<size_t>(check_axis("swapaxes", a, rank, type))],
-            order[static_cast<size_t>(check_axis("swapaxes", b, rank, type))]);
+  std::swap(order[static_cast<size_t>(normalize_axis("swapaxes", a, rank, type))],
+            order[static_cast<size_t>(normalize_axis("swapaxes", b, rank, type))]);
   return transpose(x, order);
 }
 
@@ -183,13 +184,13 @@ Array moveaxis(const Operand& x, int source, int destination) {
 }
 
 Array moveaxis(const Operand& x, const Dims& sources, const Dims& destinations) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const Array a = to_array(x);
-  const Dims from = check_axes("moveaxis", sources, a.type(), false);
-  const Dims to = check_axes("moveaxis", destinations, a.type(), false);
+  const Dims from = normalize_axes("moveaxis", sources, a.type(), false);
+  const Dims to = normalize_axes("moveaxis", destinations, a.type(), false);
   if (from.size() != to.size())
-    fail_here("[moveaxis] expected a place for each axis, got {} axes and {} places", from.size(),
-              to.size());
+    trace_error_here("[moveaxis] expected a place for each axis, got {} axes and {} places",
+                     from.size(), to.size());
   Dims order(static_cast<size_t>(a.rank()), -1);
   for (size_t i = 0; i < from.size(); ++i) order[static_cast<size_t>(to[i])] = from[i];
   int64_t next = 0;
@@ -202,28 +203,28 @@ Array moveaxis(const Operand& x, const Dims& sources, const Dims& destinations) 
 }
 
 Array squeeze(const Operand& x, const Axes& axes) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const Array a = to_array(x);
-  const Dims given = check_axes("squeeze", axes, a.type(), false);
+  const Dims given = normalize_axes("squeeze", axes, a.type(), false);
   Dims dims;
   for (int i = 0; i < a.rank(); ++i) {
     const bool named = std::find(given.begin(), given.end(), i) != given.end();
     if (named && a.shape()[i] != 1)
-      fail_here("[squeeze] axis {} of {} has extent {}, not 1", i, to_string(a.type()),
-                a.shape()[i]);
+      trace_error_here("[squeeze] axis {} of {} has extent {}, not 1", i, to_string(a.type()),
+                       a.shape()[i]);
     if (axes.given() ? !named : a.shape()[i] != 1) dims.push_back(a.shape()[i]);
   }
   return reshape(a, dims);
 }
 
 Array expand_dims(const Operand& x, const Axes& axes) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const Array a = to_array(x);
   const int rank = a.rank() + static_cast<int>(axes.list().size());
   std::vector<bool> added(static_cast<size_t>(rank), false);
   for (int64_t axis : axes.list()) {
-    const auto i = static_cast<size_t>(check_axis("expand_dims", axis, rank, a.type()));
-    if (added[i]) fail_here("[expand_dims] axis {} is given twice", axis);
+    const auto i = static_cast<size_t>(normalize_axis("expand_dims", axis, rank, a.type()));
+    if (added[i]) trace_error_here("[expand_dims] axis {} is given twice", axis);
     added[i] = true;
   }
   Dims dims;
@@ -233,12 +234,12 @@ Array expand_dims(const Operand& x, const Axes& axes) {
 }
 
 Array broadcast_to(const Operand& x, const Shape& shape) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const Array a = to_array(x);
   const ArrayType target{a.dtype(), shape};
   if (a.rank() > shape.rank() || !(broadcast_shapes("broadcast_to", a.type(), target) == shape))
-    fail_here("[broadcast_to] {} does not broadcast to ({})", to_string(a.type()),
-              to_string(shape));
+    trace_error_here("[broadcast_to] {} does not broadcast to ({})", to_string(a.type()),
+                     to_string(shape));
   return broadcast_array(a, shape);
 }
 
@@ -247,48 +248,49 @@ Array ravel(const Operand& x) {
 }
 
 Array flip(const Operand& x, const Axes& axes) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const Array a = to_array(x);
-  Dims list = check_axes("flip", axes, a.type(), true);
+  Dims list = normalize_axes("flip", axes, a.type(), true);
   std::sort(list.begin(), list.end());
   return list.empty() ? a : record1(OpKind::kReverse, AxesParams{list}, {a});
 }
 
 Array pad_general(const Operand& x, const Operand& value, const Dims& low, const Dims& high,
                   const Dims& interior) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const Array a = to_array(x);
   return record1(OpKind::kPad, PadParams{low, high, interior},
                  {a, to_array(value, {a.dtype(), a.type().weak})});
 }
 
 Array pad(const Operand& x, const std::vector<PadWidth>& widths, const Operand& value) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   Dims low, high;
   for (const PadWidth& w : widths) {
     if (w.before < 0 || w.after < 0)
-      fail_here("[pad] negative width ({}, {}); pad_general takes those", w.before, w.after);
+      trace_error_here("[pad] negative width ({}, {}); pad_general takes those", w.before, w.after);
     low.push_back(w.before);
     high.push_back(w.after);
   }
   if (static_cast<int>(widths.size()) != x.rank())
-    fail_here("[pad] {} widths given for {}", widths.size(),
-              to_string(ArrayType{x.dtype().dtype, x.shape()}));
+    trace_error_here("[pad] {} widths given for {}", widths.size(),
+                     to_string(ArrayType{x.dtype().dtype, x.shape()}));
   return pad_general(x, value, low, high, Dims(widths.size(), 0));
 }
 
 Array tri(int64_t n, std::optional<int64_t> m, int64_t k, DType dtype, SourceLocation at) {
-  const Site site(at);
+  const CallSiteScope site(at);
   const Shape shape{n, m.value_or(n)};
   return run_as_one("tri", [&] { return astype(iota(shape, 0) + k >= iota(shape, 1), dtype); });
 }
 
 Array diagonal(const Operand& x, int64_t k, int axis1, int axis2) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const Array a = to_array(x);
-  const int64_t r = check_axis("diagonal", axis1, a.rank(), a.type());
-  const int64_t c = check_axis("diagonal", axis2, a.rank(), a.type());
-  if (r == c) fail_here("[diagonal] axis {} is given twice for {}", axis1, to_string(a.type()));
+  const int64_t r = normalize_axis("diagonal", axis1, a.rank(), a.type());
+  const int64_t c = normalize_axis("diagonal", axis2, a.rank(), a.type());
+  if (r == c)
+    trace_error_here("[diagonal] axis {} is given twice for {}", axis1, to_string(a.type()));
   Dims order;
   for (int64_t i = 0; i < a.rank(); ++i)
     if (i != r && i != c) order.push_back(i);
@@ -314,10 +316,11 @@ Array diagonal(const Operand& x, int64_t k, int axis1, int axis2) {
 }
 
 Array diag(const Operand& x, int64_t k) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const Array a = to_array(x);
   if (a.rank() == 2) return diagonal(a, k);
-  if (a.rank() != 1) fail_here("[diag] expected a vector or a matrix, got {}", to_string(a.type()));
+  if (a.rank() != 1)
+    trace_error_here("[diag] expected a vector or a matrix, got {}", to_string(a.type()));
   return run_as_one("diag", [&] {
     const int64_t by = k < 0 ? -k : k;
     const Shape shape{a.size() + by, a.size() + by};
@@ -328,17 +331,17 @@ Array diag(const Operand& x, int64_t k) {
 }
 
 Array tril(const Operand& x, int64_t k) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const Array a = to_array(x);
-  if (a.rank() < 2) fail_here("[tril] {} has fewer than two axes", to_string(a.type()));
+  if (a.rank() < 2) trace_error_here("[tril] {} has fewer than two axes", to_string(a.type()));
   const Shape square{a.dim(-2), a.dim(-1)};
   return where(iota(square, 0) + k >= iota(square, 1), a, zeros_like(a));
 }
 
 Array triu(const Operand& x, int64_t k) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const Array a = to_array(x);
-  if (a.rank() < 2) fail_here("[triu] {} has fewer than two axes", to_string(a.type()));
+  if (a.rank() < 2) trace_error_here("[triu] {} has fewer than two axes", to_string(a.type()));
   const Shape square{a.dim(-2), a.dim(-1)};
   return where(iota(square, 0) + k <= iota(square, 1), a, zeros_like(a));
 }

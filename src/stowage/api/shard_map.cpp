@@ -23,11 +23,11 @@ void check_paths(const char* option, const char* whose, const SpecsByPath& specs
   const std::vector<std::string> parts = part_paths_of(tree), leaves = paths_of(tree);
   for (const auto& [path, spec] : specs.all())
     if (std::find(parts.begin(), parts.end(), path) == parts.end())
-      fail_here("[shard_map] {} names '{}', which is no part of the {}; the leaves are {}", option,
-                path, whose, quoted(leaves));
+      trace_error_here("[shard_map] {} names '{}', which is no part of the {}; the leaves are {}",
+                       option, path, whose, quoted(leaves));
   for (const std::string& leaf : leaves)
     if (!specs.find(leaf))
-      fail_here(
+      trace_error_here(
           "[shard_map] expected {} to have a specification for every leaf of the {}, got none for "
           "'{}'; P() is one of a whole array",
           option, whose, leaf);
@@ -38,7 +38,7 @@ ReshardParams border(const ShardMapCall& call, const PartitionSpec& spec, const 
                      const std::string& owner) {
   const MeshShape& mesh = call.mesh.mesh_shape();
   Result<AxisSharding> axes = axis_sharding_of(spec, whole, mesh);
-  if (!axes) fail_here("[shard_map] {}: {}", owner, axes.error());
+  if (!axes) trace_error_here("[shard_map] {}: {}", owner, axes.error());
   return {mesh, std::move(*axes), call.automatic};
 }
 
@@ -47,8 +47,8 @@ ArrayType whole_type(const MeshShape& mesh, const PartitionSpec& spec, ArrayType
                      const std::string& owner) {
   const auto& entries = spec.entries();
   if (entries.size() > static_cast<size_t>(part.shape.rank()))
-    fail_here("[shard_map] {}: {} has {} entries, its part {} has {} axes", owner, to_string(spec),
-              entries.size(), to_string(part), part.shape.rank());
+    trace_error_here("[shard_map] {}: {} has {} entries, its part {} has {} axes", owner,
+                     to_string(spec), entries.size(), to_string(part), part.shape.rank());
   for (size_t i = 0; i < entries.size(); ++i)
     for (const std::string& name : entries[i].names())
       part.shape[static_cast<int>(i)] *= mesh.extents[static_cast<size_t>(mesh.axis(name))];
@@ -83,16 +83,16 @@ const PartitionSpec* SpecsByPath::find(std::string_view path) const {
 ShardMapCall::ShardMapCall(sharding::Mesh over, SpecsByPath in, SpecsByPath out,
                            ShardMapOptions options, SourceLocation from)
     : mesh(std::move(over)), in_specs(std::move(in)), out_specs(std::move(out)), at(from) {
-  const Site site(at);
+  const CallSiteScope site(at);
   const MeshShape& shape = mesh.mesh_shape();
   const std::vector<std::string>& manual = options.axis_names;
   for (size_t i = 0; i < manual.size(); ++i) {
     if (shape.axis(manual[i]) < 0)
-      fail_here("[shard_map] expected axis_names of the mesh, '{}', got '{}'",
-                fmt::join(shape.names, "' or '"), manual[i]);
+      trace_error_here("[shard_map] expected axis_names of the mesh, '{}', got '{}'",
+                       fmt::join(shape.names, "' or '"), manual[i]);
     if (std::find(manual.begin(), manual.begin() + static_cast<std::ptrdiff_t>(i), manual[i]) !=
         manual.begin() + static_cast<std::ptrdiff_t>(i))
-      fail_here("[shard_map] axis_names name '{}' twice", manual[i]);
+      trace_error_here("[shard_map] axis_names name '{}' twice", manual[i]);
   }
   const auto is_manual = [&](const std::string& name) {
     return manual.empty() || std::find(manual.begin(), manual.end(), name) != manual.end();
@@ -103,9 +103,11 @@ ShardMapCall::ShardMapCall(sharding::Mesh over, SpecsByPath in, SpecsByPath out,
       for (const PartitionSpec::Axes& entry : spec.entries())
         for (const std::string& name : entry.names())
           if (!is_manual(name))
-            fail_here("[shard_map] expected {} to name axes of axis_names, '{}', got {}; '{}' is automatic",
-                      specs == &in_specs ? "in_specs" : "out_specs", fmt::join(manual, "', '"),
-                      to_string(spec), name);
+            trace_error_here(
+                "[shard_map] expected {} to name axes of axis_names, '{}', got {}; '{}' is "
+                "automatic",
+                specs == &in_specs ? "in_specs" : "out_specs", fmt::join(manual, "', '"),
+                to_string(spec), name);
     }
   for (int axis = 0; axis < shape.rank(); ++axis)
     if (!is_manual(shape.names[static_cast<size_t>(axis)])) automatic.push_back(axis);
@@ -113,10 +115,10 @@ ShardMapCall::ShardMapCall(sharding::Mesh over, SpecsByPath in, SpecsByPath out,
 
 ShardMapResult run_shard_map(const ShardMapCall& call, const TreeRef& arguments,
                              const LeafFunction& function) {
-  const Site site(call.at);
+  const CallSiteScope site(call.at);
   const MeshShape& mesh = call.mesh.mesh_shape();
   if (const MeshShape* outer = manual_mesh())
-    fail_here(
+    trace_error_here(
         "[shard_map] expected a call outside of the body of another shard_map, got one in the "
         "body of one over {}; call it there with collectives",
         to_string(*outer));
@@ -153,7 +155,7 @@ ShardMapResult run_shard_map(const ShardMapCall& call, const TreeRef& arguments,
         });
     check_result();
     if (nested.has_effects)
-      fail_here(
+      trace_error_here(
           "[shard_map] expected a body without effects, got debug_print in it; print its results");
     for (const Array& capture : nested.captures) {
       const ReshardParams whole{mesh, whole_sharding(capture.rank()), call.automatic};

@@ -25,32 +25,34 @@ MemoryKind memory_kind_of(std::string_view name) {
   if (name.empty()) return MemoryKind::kDevice;
   const std::optional<MemoryKind> kind = parse_memory_kind(name);
   if (!kind)
-    fail_here("[sharding] there is no memory kind '{}'; the kinds are device, pinned_host and disk",
-              name);
+    trace_error_here(
+        "[sharding] there is no memory kind '{}'; the kinds are device, pinned_host and disk",
+        name);
   return *kind;
 }
 
 Mesh::Mesh(std::vector<DevicePtr> devices, std::vector<int64_t> shape,
            std::vector<std::string> axis_names) {
   MeshShape grid{std::move(axis_names), std::move(shape)};
-  if (const auto fault = mesh_fault(grid)) fail_here("[mesh] {}", *fault);
+  if (const auto fault = mesh_fault(grid)) trace_error_here("[mesh] {}", *fault);
   const int64_t n = grid.size();
   of_ = std::make_shared<const Content>(Content{std::move(devices), std::move(grid)});
   if (n != size())
-    fail_here("[mesh] expected {} devices for {}, got {}", n, to_string(*this), size());
+    trace_error_here("[mesh] expected {} devices for {}, got {}", n, to_string(*this), size());
   std::set<const Device*> seen;
   for (const DevicePtr& device : of_->devices) {
-    if (!device) fail_here("[mesh] the device is null");
+    if (!device) trace_error_here("[mesh] the device is null");
     if (!seen.insert(device.get()).second)
-      fail_here("[mesh] the device {}:{} is in {} twice; a mesh has each device once",
-                device->name(), device->number(), to_string(*this));
+      trace_error_here("[mesh] the device {}:{} is in {} twice; a mesh has each device once",
+                       device->name(), device->number(), to_string(*this));
   }
 }
 
 int64_t Mesh::extent(std::string_view axis) const {
   const int i = mesh_shape().axis(axis);
   if (i < 0)
-    fail_here("[mesh] there is no axis '{}'; the axes are {}", axis, fmt::join(axis_names(), ", "));
+    trace_error_here("[mesh] there is no axis '{}'; the axes are {}", axis,
+                     fmt::join(axis_names(), ", "));
   return shape()[static_cast<size_t>(i)];
 }
 
@@ -72,11 +74,12 @@ NamedSharding::NamedSharding(Mesh mesh, PartitionSpec spec, std::string_view mem
     for (const std::string& name : axes.names()) {
       const std::vector<std::string>& known = mesh_.axis_names();
       if (std::find(known.begin(), known.end(), name) == known.end())
-        fail_here("[sharding] {} names '{}', which is no axis of {}", to_string(spec_), name,
-                  to_string(mesh_));
+        trace_error_here("[sharding] {} names '{}', which is no axis of {}", to_string(spec_), name,
+                         to_string(mesh_));
       if (!used.insert(name).second)
-        fail_here("[sharding] {} names '{}' twice; a mesh axis cuts one axis of an array at most",
-                  to_string(spec_), name);
+        trace_error_here(
+            "[sharding] {} names '{}' twice; a mesh axis cuts one axis of an array at most",
+            to_string(spec_), name);
     }
 }
 
@@ -89,8 +92,8 @@ std::vector<int> NamedSharding::axes_of(const PartitionSpec::Axes& entry) const 
 Dims NamedSharding::parts(int rank) const {
   const std::vector<PartitionSpec::Axes>& entries = spec_.entries();
   if (entries.size() > static_cast<size_t>(rank))
-    fail_here("[sharding] {} has {} entries, an array of rank {} has {} axes", to_string(spec_),
-              entries.size(), rank, rank);
+    trace_error_here("[sharding] {} has {} entries, an array of rank {} has {} axes",
+                     to_string(spec_), entries.size(), rank, rank);
   Dims parts(static_cast<size_t>(rank), 1);
   for (size_t axis = 0; axis < entries.size(); ++axis)
     parts[axis] = mesh_.mesh_shape().extent_of(axes_of(entries[axis]));
@@ -172,18 +175,19 @@ void check_sharding(std::string_view what, const Sharding& sharding, const Array
   if (!named) return;
   const std::vector<PartitionSpec::Axes>& entries = named->spec().entries();
   if (entries.size() > static_cast<size_t>(type.shape.rank()))
-    fail_here("[{}] {} has {} entries, {} has {} axes", what, to_string(named->spec()),
-              entries.size(), to_string(type), type.shape.rank());
+    trace_error_here("[{}] {} has {} entries, {} has {} axes", what, to_string(named->spec()),
+                     entries.size(), to_string(type), type.shape.rank());
   for (size_t axis = 0; axis < entries.size(); ++axis) {
     int64_t parts = 1;
     for (const std::string& name : entries[axis].names()) parts *= named->mesh().extent(name);
     const int64_t extent = type.shape[static_cast<int>(axis)];
     if (extent % parts == 0) continue;
     const int64_t below = extent / parts * parts;
-    fail_here("[{}] axis {} of {} is not divisible into {} parts ({}); the nearest {}", what, axis,
-              to_string(type), parts, to_string(sharding),
-              below == 0 ? fmt::format("size that is: {}", parts)
-                         : fmt::format("sizes that are: {} and {}", below, below + parts));
+    trace_error_here(
+        "[{}] axis {} of {} is not divisible into {} parts ({}); the nearest {}", what, axis,
+        to_string(type), parts, to_string(sharding),
+        below == 0 ? fmt::format("size that is: {}", parts)
+                   : fmt::format("sizes that are: {} and {}", below, below + parts));
   }
 }
 

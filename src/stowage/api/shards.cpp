@@ -33,8 +33,8 @@ Array shard_of(const Array& x, const DevicePtr& device, const Shape& shape, Devi
 DevicePtr only_device(const Sharding& sharding) {
   const DevicePtr device = sharding.device() ? sharding.device() : default_device();
   if (processes()->process_of(device.get()) != processes()->index())
-    fail_here("[sharding] {} is on a device of another process ({}); use a mesh",
-              to_string(sharding), device->name());
+    trace_error_here("[sharding] {} is on a device of another process ({}); use a mesh",
+                     to_string(sharding), device->name());
   return device;
 }
 
@@ -65,7 +65,7 @@ Array array_from_parts(
 
 void check_shape(const char* what, const Shape& shape) {
   for (int64_t d : shape)
-    if (d < 0) fail_here("[{}] negative extent in [{}]", what, to_string(shape));
+    if (d < 0) trace_error_here("[{}] negative extent in [{}]", what, to_string(shape));
 }
 
 Shape shape_of(const ShardIndex& index) {
@@ -137,7 +137,7 @@ Array make_array_from_callback(const Shape& shape, const Sharding& sharding,
                                const std::function<Array(const ShardIndex&)>& callback,
                                std::optional<DType> dtype, const PartOptions& options,
                                SourceLocation at) {
-  const Site site(at);
+  const CallSiteScope site(at);
   constexpr const char* kWhat = "make_array_from_callback";
   check_shape(kWhat, shape);
   ArrayType type{dtype.value_or(DType::kF32), shape, sharding.memory_kind()};
@@ -146,15 +146,15 @@ Array make_array_from_callback(const Shape& shape, const Sharding& sharding,
       type, sharding, [&](const DevicePtr& device, const ShardIndex& index) {
         const Array part = callback(index);
         if (part.empty() || !part.is_concrete())
-          fail_here("[{}] the callback returned no data for {}: {}", kWhat, to_string(index),
-                    describe(part));
+          trace_error_here("[{}] the callback returned no data for {}: {}", kWhat, to_string(index),
+                           describe(part));
         if (part.shape() != shape_of(index))
-          fail_here("[{}] expected a part of shape [{}] for {}, the callback returned {}", kWhat,
-                    to_string(shape_of(index)), to_string(index), describe(part));
+          trace_error_here("[{}] expected a part of shape [{}] for {}, the callback returned {}",
+                           kWhat, to_string(shape_of(index)), to_string(index), describe(part));
         if (!dtype) dtype = part.dtype();
         if (part.dtype() != *dtype)
-          fail_here("[{}] expected a part of {} for {}, the callback returned {}", kWhat,
-                    dtype_name(*dtype), to_string(index), describe(part));
+          trace_error_here("[{}] expected a part of {} for {}, the callback returned {}", kWhat,
+                           dtype_name(*dtype), to_string(index), describe(part));
         const std::shared_ptr<Storage>& storage = part.impl()->storage;
         if (storage->buffer && storage->donated.empty() && storage->buffer->device() == device &&
             part.type().kind == type.kind) {
@@ -168,9 +168,10 @@ Array make_array_from_callback(const Shape& shape, const Sharding& sharding,
                           [&](int64_t first, std::span<std::byte> out) { reader.read(first, out); });
       });
   if (!dtype)
-    fail_here("[{}] expected a dtype: this process has no device of {}, so that no part says what "
-              "the array of shape [{}] holds",
-              kWhat, to_string(sharding), to_string(shape));
+    trace_error_here(
+        "[{}] expected a dtype: this process has no device of {}, so that no part says what "
+        "the array of shape [{}] holds",
+        kWhat, to_string(sharding), to_string(shape));
   array.impl()->type.dtype = *dtype;
   array.impl()->storage->shares_buffer = true;
   if (options.check_same) check_same_parts(kWhat, array);
@@ -181,7 +182,7 @@ Array make_array_from_fill(
     const Shape& shape, DType dtype, const Sharding& sharding,
     const std::function<void(const ShardIndex&, std::span<std::byte> out)>& fill,
     const PartOptions& options, SourceLocation at) {
-  const Site site(at);
+  const CallSiteScope site(at);
   check_shape("make_array_from_fill", shape);
   const ArrayType type{dtype, shape, sharding.memory_kind()};
   check_sharding("make_array_from_fill", sharding, type);
@@ -236,16 +237,17 @@ Array make_array_from_process_local_bytes(const Sharding& sharding, const void* 
                                           DType data_dtype, const Shape& local,
                                           const std::optional<Shape>& shape, DType dtype,
                                           SourceLocation at) {
-  const Site site(at);
+  const CallSiteScope site(at);
   constexpr const char* kWhat = "make_array_from_process_local_data";
   check_shape(kWhat, local);
   if (shape) check_shape(kWhat, *shape);
   if (local.elems() != n)
-    fail_here("[{}] local data of shape [{}] has {} elements, got {}", kWhat, to_string(local),
-              local.elems(), n);
+    trace_error_here("[{}] local data of shape [{}] has {} elements, got {}", kWhat,
+                     to_string(local), local.elems(), n);
   if (shape && shape->rank() != local.rank())
-    fail_here("[{}] expected local data of rank {} for an array of shape [{}], got shape [{}]", kWhat,
-              shape->rank(), to_string(*shape), to_string(local));
+    trace_error_here(
+        "[{}] expected local data of rank {} for an array of shape [{}], got shape [{}]", kWhat,
+        shape->rank(), to_string(*shape), to_string(local));
   if (shape) check_sharding(kWhat, sharding, ArrayType{dtype, *shape, sharding.memory_kind()});
   const NamedSharding* named = sharding.named();
   const int mine = processes()->index();
@@ -264,23 +266,27 @@ Array make_array_from_process_local_bytes(const Sharding& sharding, const void* 
       global[i] = (*shape)[i];
       if (local[i] == global[i]) continue;
     } else if (!is_uniform(held)) {
-      fail_here("[{}] axis {} is cut unevenly between processes by {}; give the shape of the whole "
-                "array",
-                kWhat, axis, to_string(sharding));
+      trace_error_here(
+          "[{}] axis {} is cut unevenly between processes by {}; give the shape of the whole "
+          "array",
+          kWhat, axis, to_string(sharding));
     } else if (held.empty() || n_held == parts[axis]) {
       continue;
     } else {
       if (local[i] % n_held != 0)
-        fail_here("[{}] axis {} of the local shape [{}] is not divisible into the {} parts that this "
-                  "process has of it ({})",
-                  kWhat, axis, to_string(local), n_held, to_string(sharding));
+        trace_error_here(
+            "[{}] axis {} of the local shape [{}] is not divisible into the {} parts that this "
+            "process has of it ({})",
+            kWhat, axis, to_string(local), n_held, to_string(sharding));
       global[i] = local[i] / n_held * parts[axis];
     }
     const int64_t expected = global[i] / parts[axis] * n_held;
     if (local[i] != expected)
-      fail_here("[{}] expected {} or {} elements along axis {} of the local data for an array of shape "
-                "[{}] ({}), got {}",
-                kWhat, expected, global[i], axis, to_string(global), to_string(sharding), local[i]);
+      trace_error_here(
+          "[{}] expected {} or {} elements along axis {} of the local data for an array of shape "
+          "[{}] ({}), got {}",
+          kWhat, expected, global[i], axis, to_string(global),
+          to_string(sharding), local[i]);
     int64_t next = 0;
     for (int64_t part : held[mine]) place[axis].emplace(part, next++);
   }
@@ -306,7 +312,7 @@ Array make_array_from_process_local_bytes(const Sharding& sharding, const void* 
 
 Array make_array_from_single_device_arrays(const Shape& shape, const Sharding& sharding,
                                            const std::vector<Array>& arrays, SourceLocation at) {
-  const Site site(at);
+  const CallSiteScope site(at);
   constexpr const char* kWhat = "make_array_from_single_device_arrays";
   check_shape(kWhat, shape);
   ArrayType type{DType::kF32, shape, sharding.memory_kind()};
@@ -317,40 +323,45 @@ Array make_array_from_single_device_arrays(const Shape& shape, const Sharding& s
     if (all->process_of(device.get()) == all->index()) here.push_back(device);
   if (sharding.devices().empty()) here.push_back(default_device());
   if (arrays.size() != here.size())
-    fail_here("[{}] expected {} arrays, one for each device of {} in this process, got {}", kWhat,
-              here.size(), to_string(sharding), arrays.size());
+    trace_error_here("[{}] expected {} arrays, one for each device of {} in this process, got {}",
+                     kWhat, here.size(), to_string(sharding), arrays.size());
   if (arrays.empty())
-    fail_here("[{}] expected one array at least, which says the dtype: this process has no device of "
-              "{}; use make_array_from_callback with a dtype",
-              kWhat, to_string(sharding));
+    trace_error_here(
+        "[{}] expected one array at least, which says the dtype: this process has no device of "
+        "{}; use make_array_from_callback with a dtype",
+        kWhat, to_string(sharding));
   const Shape expected = shard_shape(sharding, shape);
   type.dtype = arrays[0].dtype();
   std::map<const Device*, DeviceBufferPtr> buffers;
   for (size_t i = 0; i < arrays.size(); ++i) {
     const Array& array = arrays[i];
     if (array.empty() || !array.is_concrete() || is_sharded(array))
-      fail_here("[{}] expected an array on one device, array {} is {}{}", kWhat, i, describe(array),
-                !array.empty() && is_sharded(array) ? " over a mesh" : " without data");
+      trace_error_here("[{}] expected an array on one device, array {} is {}{}", kWhat, i,
+                       describe(array),
+                       !array.empty() && is_sharded(array) ? " over a mesh" : " without data");
     const DeviceBufferPtr& own = array.impl()->storage->buffer;
     const DeviceBufferPtr& buffer = buffer_of(array, own ? own->device() : here[i]);
     const DevicePtr& device = buffer->device();
     if (std::find(here.begin(), here.end(), device) == here.end())
-      fail_here("[{}] array {} lies on the device {}:{}, which is none of {} in this process", kWhat, i,
-                device->name(), device->number(), to_string(sharding));
+      trace_error_here(
+          "[{}] array {} lies on the device {}:{}, which is none of {} in this process", kWhat, i,
+          device->name(), device->number(), to_string(sharding));
     if (array.dtype() != type.dtype)
-      fail_here("[{}] expected arrays of one dtype, array 0 is {} and array {} is {}", kWhat,
-                dtype_name(type.dtype), i, dtype_name(array.dtype()));
+      trace_error_here("[{}] expected arrays of one dtype, array 0 is {} and array {} is {}", kWhat,
+                       dtype_name(type.dtype), i, dtype_name(array.dtype()));
     if (array.shape() != expected)
-      fail_here("[{}] expected shards of shape [{}] for an array of shape [{}] ({}), array {} has shape "
-                "[{}]",
-                kWhat, to_string(expected), to_string(shape), to_string(sharding), i,
-                to_string(array.shape()));
+      trace_error_here(
+          "[{}] expected shards of shape [{}] for an array of shape [{}] ({}), array {} has shape "
+          "[{}]",
+          kWhat, to_string(expected), to_string(shape), to_string(sharding), i,
+          to_string(array.shape()));
     if (array.type().kind != type.kind)
-      fail_here("[{}] expected shards in {} memory, array {} is in {}; move it with device_put first",
-                kWhat, memory_kind_name(type.kind), i, memory_kind_name(array.type().kind));
+      trace_error_here(
+          "[{}] expected shards in {} memory, array {} is in {}; move it with device_put first",
+          kWhat, memory_kind_name(type.kind), i, memory_kind_name(array.type().kind));
     if (!buffers.emplace(device.get(), buffer).second)
-      fail_here("[{}] two arrays lie on the device {}:{}; expected one on each of {}", kWhat,
-                device->name(), device->number(), to_string(sharding));
+      trace_error_here("[{}] two arrays lie on the device {}:{}; expected one on each of {}", kWhat,
+                       device->name(), device->number(), to_string(sharding));
   }
   for (const Array& array : arrays) array.impl()->storage->shares_buffer = true;
   Array whole = array_from_parts(type, sharding, [&](const DevicePtr& device, const ShardIndex&) {

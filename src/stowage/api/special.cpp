@@ -97,7 +97,7 @@ Array trigamma(const Array& a) {
 // `value` with the gradient `slope`.
 Array with_slope(const char* name, const Operand& x, Array (*value)(const Array&),
                  Array (*slope)(const Array&)) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const Array a = to_float_array(x);
   return run_as_one(name, [&] {
     const auto function = [value](const Array& v) { return computed(v, value); };
@@ -118,7 +118,7 @@ Array digamma(const Operand& x) {
 }
 
 Array signbit(const Operand& x) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const Array a = stop_gradient(to_array(x));
   return run_as_one("signbit", [&]() -> Array {
     switch (a.dtype()) {
@@ -142,14 +142,14 @@ Array signbit(const Operand& x) {
 }
 
 Array copysign(const Operand& x, const Operand& y) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const WeakDType dtype = float_dtype(x, y);
   const Array a = to_array(x, dtype), b = to_array(y, dtype);
   return run_as_one("copysign", [&] { return where(signbit(a) == signbit(b), a, -a); });
 }
 
 Array log1mexp(const Operand& x) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const Array a = to_float_array(x);
   return run_as_one("log1mexp", [&] {
     const auto value = [](const Array& v) {
@@ -201,12 +201,12 @@ Array rounded_to(const Array& x, int exponent_bits, int mantissa_bits) {
 }  // namespace
 
 Array reduce_precision(const Operand& x, int exponent_bits, int mantissa_bits) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   const Array a = to_array(x);
   if (!is_float(a.dtype()))
-    fail_here("[reduce_precision] expected a float, got {}", to_string(a.type()));
+    trace_error_here("[reduce_precision] expected a float, got {}", to_string(a.type()));
   if (exponent_bits < 1 || mantissa_bits < 0)
-    fail_here(
+    trace_error_here(
         "[reduce_precision] expected at least 1 bit of exponent and 0 of mantissa, got {} and {}",
         exponent_bits, mantissa_bits);
   return run_as_one("reduce_precision", [&] {

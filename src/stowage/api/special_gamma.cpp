@@ -246,7 +246,7 @@ Array log_gamma_sample_derivative(const Array& a, const Array& log_y, DType dtyp
 }
 
 Array random_gamma_grad(const Operand& a, const Operand& x) {
-  const Site site(a.at);
+  const CallSiteScope site(a.at);
   const DType dtype = float_dtype(a, x).dtype;
   return compute_in_f64("random_gamma_grad", {a, x}, [dtype](const Arrays& v) {
     const Array slope = v[1] * log_gamma_sample_derivative(v[0], log(v[1]), dtype);
@@ -258,7 +258,7 @@ Array random_gamma_grad(const Operand& a, const Operand& x) {
 namespace {
 
 Array incomplete_gamma(const char* name, const Operand& a, const Operand& x, Part part) {
-  const Site site(a.at);
+  const CallSiteScope site(a.at);
   const double epsilon = epsilon_of(float_dtype(a, x).dtype);
   const auto value = [=](const Arrays& v) { return incomplete_gamma(v[0], v[1], part, epsilon); };
   const auto slopes = [=](const Arrays& v) {
@@ -297,9 +297,10 @@ Array zeta(const Operand& x, const Operand& q) {
 }
 
 Array polygamma(const Operand& n, const Operand& x) {
-  const Site site(x.at);
+  const CallSiteScope site(x.at);
   if (!is_integer(n.dtype().dtype))
-    fail_here("[polygamma] the order must be of integers, got {}", dtype_name(n.dtype().dtype));
+    trace_error_here("[polygamma] the order must be of integers, got {}",
+                     dtype_name(n.dtype().dtype));
   return compute_in_f64("polygamma", {n, x}, [](const Arrays& v) {
     const Array sign = where(v[0] == 2.0 * floor(v[0] / 2.0), -1.0, 1.0);
     const Array of_order = sign * exp(lgamma(v[0] + 1.0)) * zeta_value(v[0] + 1.0, v[1]);

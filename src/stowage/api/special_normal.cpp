@@ -133,7 +133,7 @@ Array ndtri_value(const Array& p) {
 Array with_derivatives(const char* name, std::initializer_list<Operand> operands,
                        std::function<Array(const Arrays&)> value,
                        std::function<Arrays(const Arrays&)> derivatives, size_t n_fixed) {
-  const Site site(operands.begin()->at);
+  const CallSiteScope site(operands.begin()->at);
   const SourceLocation at = context().site;
   const Wide w = widened(name, operands);
   return run_as_one(name, [&] {
@@ -145,12 +145,12 @@ Array with_derivatives(const char* name, std::initializer_list<Operand> operands
       return joined;
     };
     const auto function = [&](const Arrays& rest) {
-      const Site here(at);
+      const CallSiteScope here(at);
       return convert_to(value(all(rest)), w.dtype.dtype);
     };
     const auto forward = [&](const Arrays& rest) { return std::pair(function(rest), rest); };
     const auto backward = [&](const Arrays& rest, const Array& ct) {
-      const Site here(at);
+      const CallSiteScope here(at);
       Arrays cotangents = derivatives(all(rest));
       for (Array& slope : cotangents)
         slope = convert_to(convert_to(ct, DType::kF64) * slope, w.dtype.dtype);
@@ -163,7 +163,7 @@ Array with_derivatives(const char* name, std::initializer_list<Operand> operands
 
 Array compute_in_f64(const char* name, std::initializer_list<Operand> operands,
                      const std::function<Array(const Arrays&)>& value) {
-  const Site site(operands.begin()->at);
+  const CallSiteScope site(operands.begin()->at);
   const Wide w = widened(name, operands);
   return run_as_one(name, [&] {
     return with_weak(convert_to(value(converted(w.arrays, DType::kF64)), w.dtype.dtype),
@@ -251,7 +251,7 @@ Array rel_entr(const Operand& p, const Operand& q) {
 }
 
 Array kl_div(const Operand& p, const Operand& q) {
-  const Site site(p.at);
+  const CallSiteScope site(p.at);
   return run_as_one("kl_div", [&] { return rel_entr(p, q) - p + q; });
 }
 

@@ -137,7 +137,7 @@ ProvenancePtr current_provenance() {
   return last;
 }
 
-void throw_here(std::string message) {
+void throw_with_place(std::string message) {
   throw TraceError(with_place(message));
 }
 
@@ -183,24 +183,26 @@ Array Trace::effect_token() {
 }
 
 ValueId Trace::lift(const Array& array) {
-  if (array.empty()) fail_here("[array] an empty Array has no value; assign one before it is used");
+  if (array.empty())
+    trace_error_here("[array] an empty Array has no value; assign one before it is used");
   const ArrayImpl& impl = *array.impl();
   switch (impl.state) {
     case ArrayImpl::State::kTraced:
       if (impl.trace.get() == this) return impl.id;
       if (impl.trace->ended)
-        fail_here(
+        trace_error_here(
             "[array] {} belongs to the trace of {}, which is over; return it from that function "
             "to use it outside",
             describe(array), impl.trace->what);
       if (!is_active(impl.trace.get()))
-        fail_here("[array] {} belongs to the trace of {}, which is not active in this thread",
-                  describe(array), impl.trace->what);
+        trace_error_here(
+            "[array] {} belongs to the trace of {}, which is not active in this thread",
+            describe(array), impl.trace->what);
       return capture(array);
     case ArrayImpl::State::kConcrete:
       if (!impl.storage->donated.empty())
-        fail_here("[array] {} was donated to {} and cannot be used again", describe(array),
-                  impl.storage->donated);
+        trace_error_here("[array] {} was donated to {} and cannot be used again", describe(array),
+                         impl.storage->donated);
       return literals_as_constants && !impl.storage->literal.empty() ? embed_literal(impl)
                                                                      : capture(array);
     case ArrayImpl::State::kAbstract:
@@ -321,9 +323,9 @@ NestedTrace trace_nested(const std::string& what, std::span<const ArrayType> inp
       arguments.push_back(trace->input(inputs[i], names[i]));
     std::vector<ValueId> outputs;
     const std::vector<Array> results = body(arguments);
-    const Site back(here);
+    const CallSiteScope back(here);
     for (const Array& array : results) {
-      if (array.empty()) fail_here("[{}] the function returned an empty Array", what);
+      if (array.empty()) trace_error_here("[{}] the function returned an empty Array", what);
       outputs.push_back(trace->lift(array));
     }
     if (!trace->last_effect.empty()) outputs.push_back(trace->lift(trace->last_effect));
@@ -400,9 +402,9 @@ DevicePtr common_device(std::span<const Array> arrays) {
     const DevicePtr& its = storage.buffer->device();
     if (!device) device = its, first = &array;
     if (device != its)
-      fail_here("[device] {} is on {} and {} on {}", describe(*first),
-                distinguishing_name(*device, *its), describe(array),
-                distinguishing_name(*its, *device));
+      trace_error_here("[device] {} is on {} and {} on {}", describe(*first),
+                       distinguishing_name(*device, *its), describe(array),
+                       distinguishing_name(*its, *device));
   }
   return device ? device : default_device();
 }

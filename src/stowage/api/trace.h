@@ -124,23 +124,24 @@ Trace* current_trace();
 /// The current scope and call site; null where neither is known.
 ProvenancePtr current_provenance();
 /// Throws TraceError: `message`, then "\n  at …" with the current provenance.
-[[noreturn]] void throw_here(std::string message);
+[[noreturn]] void throw_with_place(std::string message);
+/// throw_with_place() with a formatted message.
 template <typename... Args>
-[[noreturn]] void fail_here(fmt::format_string<Args...> format, Args&&... args) {
-  throw_here(fmt::format(format, std::forward<Args>(args)...));
+[[noreturn]] void trace_error_here(fmt::format_string<Args...> format, Args&&... args) {
+  throw_with_place(fmt::format(format, std::forward<Args>(args)...));
 }
 
-/// Sets the call site while a public function runs. Only the outermost Site takes effect.
-class Site {
+/// Sets the call site while a public function runs. Only the outermost CallSiteScope takes effect.
+class CallSiteScope {
  public:
-  explicit Site(SourceLocation at) : set_(context().site.line == 0) {
+  explicit CallSiteScope(SourceLocation at) : set_(context().site.line == 0) {
     if (set_) context().site = at;
   }
-  ~Site() {
+  ~CallSiteScope() {
     if (set_) context().site = {};
   }
-  Site(const Site&) = delete;
-  Site& operator=(const Site&) = delete;
+  CallSiteScope(const CallSiteScope&) = delete;
+  CallSiteScope& operator=(const CallSiteScope&) = delete;
 
  private:
   bool set_;

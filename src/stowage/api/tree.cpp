@@ -126,13 +126,13 @@ void assign_leaves(const TreeRef& tree, std::span<const Array> leaves) {
   LeafAssigner assigner(leaves);
   tree.visit(tree.tree, assigner);
   if (assigner.next != leaves.size())
-    fail_here("[tree_unflatten] the tree has {} leaves, {} were given", assigner.next,
-              leaves.size());
+    trace_error_here("[tree_unflatten] the tree has {} leaves, {} were given", assigner.next,
+                     leaves.size());
 }
 
 void check_same_structure(const TreeRef& a, const TreeRef& b, const std::string& what,
                           SourceLocation at) {
-  const Site site(at);
+  const CallSiteScope site(at);
   EventCollector ea, eb;
   a.visit(a.tree, ea);
   b.visit(b.tree, eb);
@@ -144,8 +144,8 @@ void check_same_structure(const TreeRef& a, const TreeRef& b, const std::string&
     const auto side = [&](const Event* e) {
       return e && e->path == path ? e->what : std::string("nothing");
     };
-    fail_here("{} the structures differ at {}: {} there, {} here", what,
-              path.empty() ? "the root" : "'" + path + "'", side(x), side(y));
+    trace_error_here("{} the structures differ at {}: {} there, {} here", what,
+                     path.empty() ? "the root" : "'" + path + "'", side(x), side(y));
   }
 }
 

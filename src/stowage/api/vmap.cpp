@@ -26,12 +26,12 @@ int64_t axis_of(const TreeAxes& axes, const std::string& below, std::string_view
   for (const auto& entry : axes.by_path())
     if (is_below(below, entry.first) && (!best || entry.first.size() >= best->first.size()))
       best = &entry;
-  if (!best) fail_here("[vmap] {} has no entry in the axes", leaf_name(what, path));
+  if (!best) trace_error_here("[vmap] {} has no entry in the axes", leaf_name(what, path));
   if (!best->second) return kUnbatched;
   const int axis = *best->second;
   if (axis < -rank || axis >= rank)
-    fail_here("[vmap] axis {} of {} is out of range for {}", axis, leaf_name(what, path),
-              to_string(type));
+    trace_error_here("[vmap] axis {} of {} is out of range for {}", axis, leaf_name(what, path),
+                     to_string(type));
   return axis < 0 ? axis + rank : axis;
 }
 
@@ -56,11 +56,11 @@ std::vector<int64_t> axes_of(const VmapAxes& axes, std::string_view what,
     while (used < paths[i].size() && paths[i][used] >= '0' && paths[i][used] <= '9')
       number = 10 * number + static_cast<size_t>(paths[i][used++] - '0');
     if (used == 0 || (used < paths[i].size() && paths[i][used] != '/'))
-      fail_here("[vmap] {} is in no tuple, and the axes are a list of {}",
-                leaf_name(what, paths[i]), axes.each().size());
+      trace_error_here("[vmap] {} is in no tuple, and the axes are a list of {}",
+                       leaf_name(what, paths[i]), axes.each().size());
     if (number >= axes.each().size())
-      fail_here("[vmap] {} has no entry in the list of {} axes", leaf_name(what, paths[i]),
-                axes.each().size());
+      trace_error_here("[vmap] {} has no entry in the list of {} axes", leaf_name(what, paths[i]),
+                       axes.each().size());
     const std::string below = used < paths[i].size() ? paths[i].substr(used + 1) : "";
     result.push_back(axis_of(axes.each()[number], below, what, paths[i], rank, types[i]));
   }
@@ -100,14 +100,14 @@ void check_used(const VmapAxes& axes, std::string_view what, const TreeRef& tree
   const Places places(tree);
   const auto n_axes = static_cast<int64_t>(axes.each().size());
   if (!axes.all() && places.n_elements >= 0 && n_axes > places.n_elements)
-    fail_here("[vmap] the list of {} axes is longer than that of {} {}{}", n_axes,
-              places.n_elements, what, places.n_elements == 1 ? "" : "s");
+    trace_error_here("[vmap] the list of {} axes is longer than that of {} {}{}", n_axes,
+                     places.n_elements, what, places.n_elements == 1 ? "" : "s");
   const auto check = [&](const TreeAxes& some, const std::vector<std::string>& below) {
     for (const auto& [path, axis] : some.by_path()) {
       if (path.empty() || std::find(below.begin(), below.end(), path) != below.end()) continue;
       const std::string near = nearest_name(path, below);
-      fail_here("[vmap] an axis is given for '{}', where no {} has anything{}", path, what,
-                near.empty() ? "" : fmt::format("; did you mean '{}'?", near));
+      trace_error_here("[vmap] an axis is given for '{}', where no {} has anything{}", path, what,
+                       near.empty() ? "" : fmt::format("; did you mean '{}'?", near));
     }
   };
   // The paths below each element, or below any.
@@ -137,15 +137,15 @@ int64_t batch_size(const VmapRequest& request, const std::vector<std::string>& p
     }
     if (extent == size) continue;
     if (first == paths.size())
-      fail_here("[vmap] argument '{}' has {} examples on axis {} of {}, axis_size is {}", paths[i],
-                extent, axes[i], to_string(types[i]), size);
-    fail_here(
+      trace_error_here("[vmap] argument '{}' has {} examples on axis {} of {}, axis_size is {}",
+                       paths[i], extent, axes[i], to_string(types[i]), size);
+    trace_error_here(
         "[vmap] argument '{}' has {} examples on axis {} of {}, argument '{}' has {} on axis "
         "{} of {}",
         paths[first], size, axes[first], to_string(types[first]), paths[i], extent, axes[i],
         to_string(types[i]));
   }
-  if (size < 0) fail_here("[vmap] no argument has a batch axis; give axis_size");
+  if (size < 0) trace_error_here("[vmap] no argument has a batch axis; give axis_size");
   return size;
 }
 
@@ -153,14 +153,14 @@ int64_t batch_size(const VmapRequest& request, const std::vector<std::string>& p
 
 VmapResult run_vmap(const VmapRequest& request, const TreeRef& arguments,
                     const LeafFunction& function) {
-  const Site site(request.at);
+  const CallSiteScope site(request.at);
   VmapResult result;
   result.outputs = traced_or_run("vmap", [&]() -> std::vector<Array> {
     std::vector<Array> inputs = leaves_of(arguments);
     const std::vector<std::string> paths = paths_of(arguments);
     std::vector<ArrayType> types;
     for (size_t i = 0; i < inputs.size(); ++i) {
-      if (inputs[i].empty()) fail_here("[vmap] argument '{}' is an empty Array", paths[i]);
+      if (inputs[i].empty()) trace_error_here("[vmap] argument '{}' is an empty Array", paths[i]);
       types.push_back(inputs[i].type());
     }
     std::vector<int64_t> axes = axes_of(request.in_axes, "argument", paths, types, 0);
@@ -178,14 +178,14 @@ VmapResult run_vmap(const VmapRequest& request, const TreeRef& arguments,
     NestedTrace nested =
         trace_nested("vmap", types, paths, types.size(), [&](std::span<const Array> examples) {
           result.result = function(examples);
-          const Site back(here);
+          const CallSiteScope back(here);
           std::vector<Array> outputs = leaves_of(result.result.ref);
           out_paths = paths_of(result.result.ref);
           std::vector<ArrayType> output_types;
           for (size_t i = 0; i < outputs.size(); ++i) {
             if (outputs[i].empty())
-              fail_here("[vmap] the function returned an empty Array{}",
-                        out_paths[i].empty() ? "" : " at '" + out_paths[i] + "'");
+              trace_error_here("[vmap] the function returned an empty Array{}",
+                               out_paths[i].empty() ? "" : " at '" + out_paths[i] + "'");
             output_types.push_back(outputs[i].type());
           }
           wanted = axes_of(request.out_axes, "output", out_paths, output_types, 1);
@@ -200,9 +200,9 @@ VmapResult run_vmap(const VmapRequest& request, const TreeRef& arguments,
     BatchedGraph batched = batch_graph(nested.graph, size, axes, asked);
     for (size_t i = 0; i < wanted.size(); ++i)
       if (wanted[i] == kUnbatched && batched.out_axes[i] != kUnbatched)
-        fail_here("[vmap] {} of type {} differs between examples, and its out_axes is none",
-                  leaf_name("output", out_paths[i]),
-                  to_string(nested.graph.type(nested.graph.outputs()[i])));
+        trace_error_here("[vmap] {} of type {} differs between examples, and its out_axes is none",
+                         leaf_name("output", out_paths[i]),
+                         to_string(nested.graph.type(nested.graph.outputs()[i])));
     std::vector<Array> results = inline_graph(batched.graph, inputs);
     if (!nested.has_effects) return results;
     // Tokens of the examples become one, which has waited for all.

@@ -83,8 +83,8 @@ std::vector<bool> dependent_values(const Graph& graph, const std::vector<bool>& 
   return values;
 }
 
-std::optional<ValueId> nonlinear_value(const SplitReverse& split, size_t n_outputs,
-                                       const std::vector<bool>& dependent) {
+std::optional<ValueId> find_nonlinear_value(const SplitReverse& split, size_t n_outputs,
+                                            const std::vector<bool>& dependent) {
   const Mask needed = needed_values(split.backward);
   const std::span<const ValueId> outputs = split.forward.outputs();
   for (size_t i = n_outputs; i < outputs.size(); ++i) {

@@ -19,7 +19,7 @@ std::vector<bool> dependent_values(const Graph& graph, const std::vector<bool>& 
 /// inputs; it shows that the function is not linear in them. None if there is no such value.
 /// `n_outputs`: number of outputs of the function. `dependent`: dependent_values of
 /// `split.forward`.
-std::optional<ValueId> nonlinear_value(const SplitReverse& split, size_t n_outputs,
-                                       const std::vector<bool>& dependent);
+std::optional<ValueId> find_nonlinear_value(const SplitReverse& split, size_t n_outputs,
+                                            const std::vector<bool>& dependent);
 
 }  // namespace stow

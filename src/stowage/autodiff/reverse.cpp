@@ -100,7 +100,7 @@ class Reverser {
       const ValueId ct = joint_.add_input(cotangent_type(out), fmt::format("cotangent/{}", i));
       accumulate(out, Val(builder_, ct));
     }
-    for (int i : spec_.sums) {
+    for (int i : spec_.accumulated) {
       const ValueId in = flat_.inputs()[static_cast<size_t>(i)];
       sums_.insert({in, Val(builder_, joint_.add_input(cotangent_type(in), "sum"))});
     }
@@ -117,8 +117,11 @@ class Reverser {
     if (spec_.on_device) type.kind = MemoryKind::kDevice;
     return type;
   }
-  // A cotangent beside its value, for rules that expect it there; and what they give, in its place.
-  Val beside(ValueId v, const Val& ct) const { return device_put(ct, flat_.type(v).kind); }
+  // Returns a cotangent in the memory of its value, where rules expect it.
+  Val moved_to_memory_of(ValueId v, const Val& ct) const {
+    return device_put(ct, flat_.type(v).kind);
+  }
+  // Returns the result of a rule in the memory that cotangents of this walk have.
   Val placed(const Val& ct) const {
     return spec_.on_device ? device_put(ct, MemoryKind::kDevice) : ct;
   }
@@ -247,7 +250,7 @@ class Reverser {
       const ValueId v = node.result(i);
       context.results.emplace_back(builder_, map_[v]);
       std::optional<Val> ct = cotangents_[v.index()];
-      if (ct && !anywhere) ct = beside(v, *ct);
+      if (ct && !anywhere) ct = moved_to_memory_of(v, *ct);
       context.cotangents.push_back(ct);
     }
     Cotangents cts = op_def(node.op).vjp.function(context);
@@ -278,7 +281,7 @@ class Reverser {
                                    to_string(flat_.type(node.operands[i]))));
     std::vector<ValueId> inputs = custom_residuals_[n];
     for (int i = 0; i < node.n_results; ++i)
-      inputs.push_back(beside(node.result(i), cotangent_or_zero(node.result(i))).id());
+      inputs.push_back(moved_to_memory_of(node.result(i), cotangent_or_zero(node.result(i))).id());
     for (size_t i = n_args; i < node.operands.size(); ++i) inputs.push_back(map_[node.operands[i]]);
     const std::vector<ValueId> cts = inline_flat(*node.graphs[2], inputs, joint_, RegionId(), true);
     for (size_t i = 0; i < n_args; ++i)

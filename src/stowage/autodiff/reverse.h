@@ -18,13 +18,13 @@ struct ReverseSpec {
   bool on_device = false;
   /// Inputs among `wrt` whose gradients are added to a running sum, as a scan does for its loop
   /// invariants.
-  std::vector<int> sums;
+  std::vector<int> accumulated;
   ProvenancePtr provenance;  ///< The provenance of the additions to these sums.
 };
 
 /// Returns the joint graph.
 /// Inputs:  those of `graph`, then a cotangent for each of `spec.outputs`, then a running sum for
-///          each of `spec.sums`.
+///          each of `spec.accumulated`.
 /// Outputs: those of `graph`, then a gradient for each of `spec.wrt`: zeros if none of
 ///          `spec.outputs` depends on the input; for an input with a running sum, the sum plus the
 ///          gradient.

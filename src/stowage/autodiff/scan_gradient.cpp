@@ -64,7 +64,7 @@ ScanGradient differentiate_scan(const Node& scan, const Activity& outer, bool on
     spec.outputs.push_back(k);
   }
   spec.wrt.insert(spec.wrt.end(), g.active_consts.begin(), g.active_consts.end());
-  spec.sums = g.active_consts;
+  spec.accumulated = g.active_consts;
   spec.provenance = scan.provenance;
   spec.wrt.insert(spec.wrt.end(), g.active_xs.begin(), g.active_xs.end());
   spec.outputs.insert(spec.outputs.end(), g.active_ys.begin(), g.active_ys.end());

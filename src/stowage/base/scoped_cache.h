@@ -12,11 +12,14 @@
 namespace stow {
 
 /// Results of a deterministic search. A problem is written as numbers: all that its result depends on. Any thread
-/// may call any member. When the problems exceed 64 MB, all earlier ones are dropped.
+/// may call any member. When the problems exceed a bound, all earlier ones are dropped.
 template <typename Result>
 class ScopedCache {
  public:
   using Problem = std::vector<int64_t>;
+
+  /// `max_numbers`: the numbers of all kept problems together; 64 MB by default.
+  explicit ScopedCache(size_t max_numbers = 8'000'000) : max_numbers_(max_numbers) {}
 
   /// Results are kept while at least one scope is open.
   void begin_scope() {
@@ -49,7 +52,7 @@ class ScopedCache {
     Result result = search();
     const std::lock_guard lock(mutex_);
     if (n_scopes_ > 0) {
-      if (n_numbers_ + problem.size() > kMaxNumbers) clear();
+      if (n_numbers_ + problem.size() > max_numbers_) clear();
       n_numbers_ += problem.size();
       results_.insert_or_assign(std::move(problem), result);
     }
@@ -57,8 +60,6 @@ class ScopedCache {
   }
 
  private:
-  static constexpr size_t kMaxNumbers = 8'000'000;  // 64 MB.
-
   bool has_scope() {
     const std::lock_guard lock(mutex_);
     return n_scopes_ > 0;
@@ -68,6 +69,7 @@ class ScopedCache {
     n_numbers_ = 0;
   }
 
+  const size_t max_numbers_;
   std::mutex mutex_;  // Guards all members below.
   int n_scopes_ = 0;
   std::map<Problem, Result> results_;

@@ -322,8 +322,8 @@ void Supervisor::find_abandoned() {
         awaited >= 0 && awaited < region_->n_ranks() &&
         children_[static_cast<size_t>(awaited / options_.devices)].has_ended &&
         !(state.awaits_read.load() != 0
-              ? region_->has_come(rank, awaited, state.awaited_number.load(), true)
-              : region_->has_come(awaited, rank, state.awaited_number.load(), false));
+              ? region_->is_chunk_done(rank, awaited, state.awaited_number.load(), true)
+              : region_->is_chunk_done(awaited, rank, state.awaited_number.load(), false));
     if (!is_lost) continue;
     was_abandoned_ = true;
     return fail_by(awaited / options_.devices, kGraceOfSignal);

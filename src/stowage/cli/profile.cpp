@@ -127,7 +127,7 @@ Result<int> run_profile(std::span<const std::string> arguments) {
     if (!written) return written.failure();
   }
   const DType compute = dtype_policy(line->config.train.compute).compute;
-  const TargetPtr target = cpu_target(options.threads);
+  const TargetPtr target = host_target(options.threads);
   const Rates best = {target->product_rate(compute),
                       target->triad_rate()};
   const KernelTotals total = profile.total();

@@ -42,20 +42,20 @@ class FirstFit {
     capacities.fill(Device::unlimited_bytes());
     Program program = make(capacities);
     for (int tries = 0; place != MemoryKind::kDevice; ++tries) {
-      const std::optional<int64_t> capacity = next_capacity(tries, counted(program) - limit_);
+      const std::optional<int64_t> capacity = next_capacity(tries, counted_bytes(program) - limit_);
       if (!capacity) break;
       capacities[0] = *capacity;
       program = make(capacities);
     }
-    if (counted(program) <= limit_) return program;
-    if (!least_ || counted(program) < counted(*least_)) least_ = std::move(program);
+    if (counted_bytes(program) <= limit_) return program;
+    if (!least_ || counted_bytes(program) < counted_bytes(*least_)) least_ = std::move(program);
     return std::nullopt;
   }
 
   /// Throws CapacityError after a search in which no program fitted; it names the smallest
   /// program's bytes. `what` begins the message: "scoring rows of 8 tokens".
   [[noreturn]] void refuse(const std::string& what) const {
-    const int64_t bytes = counted(*least_);
+    const int64_t bytes = counted_bytes(*least_);
     throw CapacityError(fmt::format("{} needs {} ({} bytes) at least, {} more than the memory of {}",
                                     what, format_bytes(bytes), bytes, format_bytes(bytes - limit_),
                                     format_bytes(limit_)));
@@ -65,7 +65,7 @@ class FirstFit {
   // Bytes of the program that count toward the limit. Pinned host memory counts too, because it is
   // the same RAM, unless it holds the weights (device_for() then makes a device with separate
   // memories).
-  static int64_t counted(const Program& program) {
+  static int64_t counted_bytes(const Program& program) {
     const BytesByKind peak = program.peak_bytes();
     return peak[0] + (program.weights().memory == MemoryKind::kPinnedHost ? 0 : peak[1]);
   }

@@ -76,13 +76,13 @@ Array by_tokens(const Block& block, const FeedForward& weights, const Array& h, 
 // The residual stream, where the configuration says that it lies.
 Array as_stream(const DecoderConfig& c, const Array& x, STOW_AT) {
   if (!c.stream) return x;
-  const Site site(at);
+  const CallSiteScope site(at);
   return record1(OpKind::kReshard, ReshardParams{c.stream->mesh, c.stream->sharding}, {x});
 }
 // What a block reads of it: all tokens of its rows.
 Array with_all_tokens(const DecoderConfig& c, const Array& h, STOW_AT) {
   if (!c.stream) return h;
-  const Site site(at);
+  const CallSiteScope site(at);
   AxisSharding sharding = c.stream->sharding;
   sharding.axes[1].clear();
   return record1(OpKind::kReshard, ReshardParams{c.stream->mesh, sharding}, {h});
@@ -289,10 +289,10 @@ ForwardResult forward_layers(const DecoderConfig& config, const Decoder& base, c
   check_lora(config, options);
   const Decoder model = with_saved_weights(config, base, options.lora);
   if (options.cache.has_value() != options.write_at.has_value())
-    fail_here("[decoder] a cache needs write_at, and write_at a cache");
+    trace_error_here("[decoder] a cache needs write_at, and write_at a cache");
   const bool gives_more = options.cache || options.hidden_states;
   if (gives_more && !config.nested_blocks.empty())
-    fail_here("[decoder] nested blocks give neither hidden states nor a cache");
+    trace_error_here("[decoder] nested blocks give neither hidden states nor a cache");
   ForwardResult result;
   Array x;
   {

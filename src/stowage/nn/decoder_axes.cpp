@@ -66,28 +66,29 @@ void check_shape(std::string_view path, const std::vector<ParameterAxis>& axes, 
   Dims sizes;
   for (const ParameterAxis& axis : axes) sizes.push_back(axis.size());
   if (x.shape().dims() != sizes)
-    fail_here("[decoder_axes] expected '{}' of shape [{}], {}, got {}", path, fmt::join(sizes, ","),
-              named::to_string(flat_names(axes)), to_string(x.type()));
+    trace_error_here("[decoder_axes] expected '{}' of shape [{}], {}, got {}", path,
+                     fmt::join(sizes, ","), named::to_string(flat_names(axes)),
+                     to_string(x.type()));
 }
 
 }  // namespace
 
 std::vector<ParameterAxis> decoder_axes(const DecoderConfig& config, std::string_view path,
                                         SourceLocation at) {
-  const Site site(at);
+  const CallSiteScope site(at);
   const auto table = table_of(config);
   const auto found = table.find(path);
   if (found != table.end()) return found->second;
   std::vector<std::string> known;
   for (const auto& [name, axes] : table) known.push_back(name);
   const std::string near = nearest_name(path, known);
-  fail_here("[decoder_axes] this decoder has no parameter '{}'{}", path,
-            near.empty() ? "" : fmt::format("; did you mean '{}'?", near));
+  trace_error_here("[decoder_axes] this decoder has no parameter '{}'{}", path,
+                   near.empty() ? "" : fmt::format("; did you mean '{}'?", near));
 }
 
 named::NamedArray decoder_named(const DecoderConfig& config, std::string_view path,
                                 const Array& parameter, SourceLocation at) {
-  const Site site(at);
+  const CallSiteScope site(at);
   const std::vector<ParameterAxis> axes = decoder_axes(config, path, at);
   check_shape(path, axes, parameter);
   const std::vector<Axis> names = flat_names(axes);
@@ -99,12 +100,12 @@ named::NamedArray decoder_named(const DecoderConfig& config, std::string_view pa
 
 PartitionSpec decoder_pspec(const DecoderConfig& config, std::string_view path,
                             const named::ResourceMapping& mapping, SourceLocation at) {
-  const Site site(at);
+  const CallSiteScope site(at);
   const std::vector<ParameterAxis> axes = decoder_axes(config, path, at);
   for (const ParameterAxis& axis : axes)
     for (size_t i = 1; i < axis.parts.size(); ++i)
       if (mapping.find(axis.parts[i].name))
-        fail_here(
+        trace_error_here(
             "[decoder_axes] '{}' is stored with {} as one axis, which is cut by '{}' alone; take "
             "'{}' out of the mapping",
             path, named::to_string(axis.parts), axis.parts[0].name, axis.parts[i].name);
@@ -114,7 +115,7 @@ PartitionSpec decoder_pspec(const DecoderConfig& config, std::string_view path,
 Decoder shard_decoder(const DecoderConfig& config, const Decoder& model,
                       const named::ResourceMapping& mapping, const sharding::Mesh& mesh,
                       SourceLocation at) {
-  const Site site(at);
+  const CallSiteScope site(at);
   const MeshShape shape = named::shape_of(mesh);
   return tree_map_with_path(
       [&](const std::string& path, const Array& x) {

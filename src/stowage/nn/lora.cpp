@@ -32,17 +32,17 @@ std::pair<int64_t, int64_t> in_out(const DecoderConfig& c, size_t matrix) {
     case kLoraDown:
       return {c.ffn, c.dim};
   }
-  fail_here("[lora] no matrix {}", matrix);
+  trace_error_here("[lora] no matrix {}", matrix);
 }
 
 void check(const LoraTarget& target, std::string_view name, int64_t n) {
   const auto fits = [&](size_t size) { return static_cast<int64_t>(size) == n; };
   if (!fits(target.scales.size()) || (!target.ranks.empty() && !fits(target.ranks.size())))
-    fail_here("[lora] {}: expected {} scales and as many ranks or none, got {} and {}", name, n,
-              target.scales.size(), target.ranks.size());
+    trace_error_here("[lora] {}: expected {} scales and as many ranks or none, got {} and {}", name,
+                     n, target.scales.size(), target.ranks.size());
   for (const int64_t rank : target.ranks)
     if (rank < 0 || rank > target.rank)
-      fail_here("[lora] {}: expected ranks from 0 to {}, got {}", name, target.rank, rank);
+      trace_error_here("[lora] {}: expected ranks from 0 to {}, got {}", name, target.rank, rank);
 }
 
 // Every array from its shape. `make` gets the target, shape, the axis of the rank, and what it is.
@@ -139,7 +139,7 @@ Lora lora_init(const DecoderConfig& config, const LoraConfig& lora, const Array&
         return cut(random::uniform(own, shape, DType::kF32, -bound, bound), target, axis);
       },
       [](const Shape&) -> Array {
-        fail_here("[lora] saved weights begin as copies of the decoder's, not at random");
+        trace_error_here("[lora] saved weights begin as copies of the decoder's, not at random");
       });
 }
 

@@ -38,11 +38,12 @@ Array row_products(const Array& x, const Array& matrices) {
 LoraSlots lora_slots_abstract(const DecoderConfig& config, const LoraSlotsConfig& slots) {
   const int64_t n = slots.adapters, r = slots.max_rank, l = config.layers;
   if (n < 1 || r < 1)
-    fail_here("[slots] expected at least one adapter of rank 1, got {} of rank {}", n, r);
+    trace_error_here("[slots] expected at least one adapter of rank 1, got {} of rank {}", n, r);
   if (slots.unembed && config.tied)
-    fail_here("[slots] train_unembed with tied embeddings: an adapter of either would change both");
+    trace_error_here(
+        "[slots] train_unembed with tied embeddings: an adapter of either would change both");
   if (n > std::numeric_limits<int32_t>::max() / std::max<int64_t>(config.vocab, 1))
-    fail_here("[slots] {} adapters of a vocabulary of {} are beyond i32", n, config.vocab);
+    trace_error_here("[slots] {} adapters of a vocabulary of {} are beyond i32", n, config.vocab);
   LoraConfig one;  // for the extents of each matrix
   for (size_t m = 0; m < kNumLoraMatrices; ++m)
     if (m >= kLoraGate ? slots.mlp : slots.attention)
@@ -118,12 +119,13 @@ Array spread_slots(const Array& z, const Array& slots, int64_t adapters) {
 void check_slots(const DecoderConfig& config, const ForwardOptions& options) {
   if (!options.slots) return;
   const SlotRows& rows = *options.slots;
-  if (options.lora) fail_here("[decoder] slots and an adapter do not go together");
-  if (config.ffn_chunk > 0) fail_here("[decoder] slots and ffn_chunk do not go together");
+  if (options.lora) trace_error_here("[decoder] slots and an adapter do not go together");
+  if (config.ffn_chunk > 0) trace_error_here("[decoder] slots and ffn_chunk do not go together");
   if (rows.slot_of_row.rank() != 1 || rows.slot_of_row.dtype() != DType::kI32)
-    fail_here("[decoder] expected slot_of_row i32[B], got {}", to_string(rows.slot_of_row.type()));
+    trace_error_here("[decoder] expected slot_of_row i32[B], got {}",
+                     to_string(rows.slot_of_row.type()));
   if (rows.slots.head && config.tied)
-    fail_here("[decoder] slots of the head do not go with tied embeddings");
+    trace_error_here("[decoder] slots of the head do not go with tied embeddings");
 }
 
 }  // namespace stow::nn

@@ -233,33 +233,34 @@ class LossInBlocks {
 void check_head(const char* name, const Array& hidden, const Array& head, int axis) {
   if (hidden.rank() < 1 || head.rank() != 2 || hidden.dim(-1) != head.dim(1 - axis) ||
       !is_float(hidden.dtype()) || !is_float(head.dtype()))
-    fail_here("[{}] hidden {} and head {}: floats [..., d] and {} are needed", name,
-              to_string(hidden.type()), to_string(head.type()), axis == 1 ? "[d, V]" : "[V, d]");
+    trace_error_here("[{}] hidden {} and head {}: floats [..., d] and {} are needed", name,
+                     to_string(hidden.type()), to_string(head.type()),
+                     axis == 1 ? "[d, V]" : "[V, d]");
 }
 
 void check_blocks(const char* name, const Array& hidden, const Array& head, int64_t block,
                   int axis) {
-  if (block <= 0) fail_here("[{}] expected a block of at least 1 word, got {}", name, block);
+  if (block <= 0) trace_error_here("[{}] expected a block of at least 1 word, got {}", name, block);
   if (axis != 0 && axis != 1)
-    fail_here("[{}] expected axis 0 or 1 of the head, got {}", name, axis);
+    trace_error_here("[{}] expected axis 0 or 1 of the head, got {}", name, axis);
   check_head(name, hidden, head, axis);
-  if (head.dim(axis) == 0) fail_here("[{}] no words: {}", name, to_string(head.type()));
+  if (head.dim(axis) == 0) trace_error_here("[{}] no words: {}", name, to_string(head.type()));
 }
 
 void check_targets(const char* name, const Array& hidden, const Array& targets) {
   const Dims lead(hidden.shape().begin(), hidden.shape().end() - 1);
   if (targets.shape().dims() != lead)
-    fail_here("[{}] targets for hidden {} must be of shape ({}), got {}", name,
-              to_string(hidden.type()), to_string(Shape(lead)), to_string(targets.type()));
+    trace_error_here("[{}] targets for hidden {} must be of shape ({}), got {}", name,
+                     to_string(hidden.type()), to_string(Shape(lead)), to_string(targets.type()));
   if (!is_integer(targets.dtype()))
-    fail_here("[{}] targets must be integers, got {}", name, to_string(targets.type()));
-  if (targets.size() == 0) fail_here("[{}] no tokens: {}", name, to_string(targets.type()));
+    trace_error_here("[{}] targets must be integers, got {}", name, to_string(targets.type()));
+  if (targets.size() == 0) trace_error_here("[{}] no tokens: {}", name, to_string(targets.type()));
 }
 
 void check_chunk(const char* name, int64_t tokens, int64_t chunk, int64_t parts) {
-  if (chunk <= 0) fail_here("[{}] expected a positive chunk, got {}", name, chunk);
+  if (chunk <= 0) trace_error_here("[{}] expected a positive chunk, got {}", name, chunk);
   if (parts <= 0 || tokens % parts != 0)
-    fail_here("[{}] expected parts that divide {} tokens, got {}", name, tokens, parts);
+    trace_error_here("[{}] expected parts that divide {} tokens, got {}", name, tokens, parts);
 }
 
 }  // namespace
@@ -293,8 +294,8 @@ Array weighted_linear_cross_entropy(const Array& hidden, const Array& head, cons
   check_targets(name, hidden, targets);
   check_chunk(name, targets.size(), chunk, parts);
   if (weights.shape() != targets.shape() || weights.dtype() != DType::kF32)
-    fail_here("[{}] weights {} for targets {}: f32 of their shape is needed", name,
-              to_string(weights.type()), to_string(targets.type()));
+    trace_error_here("[{}] weights {} for targets {}: f32 of their shape is needed", name,
+                     to_string(weights.type()), to_string(targets.type()));
   const Dims dims = targets.shape().dims();
   // The sum is over the shape that it would have for all logits at once.
   const auto total = [dims](const Array& losses, const Array& shares) {
@@ -423,8 +424,8 @@ Array linear_log_probs(const Array& hidden, const Array& head, const Array& targ
   const int64_t d = hidden.dim(-1), n = hidden.size() / std::max<int64_t>(d, 1);
   check_chunk("log_probs", n, chunk, parts);
   if (targets.size() != n)
-    fail_here("[log_probs] expected a target for each hidden state, got {} for {}", targets.size(),
-              n);
+    trace_error_here("[log_probs] expected a target for each hidden state, got {} for {}",
+                     targets.size(), n);
   const Array rounded = head.astype(hidden.dtype());
   const Tokens all = {hidden.reshape({n, d}), targets.reshape({n})};
   const Dims dims = targets.shape().dims();

@@ -53,14 +53,14 @@ void check_intervals(const InferContext& c, size_t n) {
 
 ArrayType lse_type(const InferContext& c) {
   const Shape& q = c.operand(0).shape;
-  return strong(c, DType::kF32, {q[0], q[2], q[1]});
+  return strong_result_type(c, DType::kF32, {q[0], q[2], q[1]});
 }
 
 std::vector<ArrayType> infer_attention(const InferContext& c) {
   expect_operands(c, 3);
   check_qkv(c);
   check_intervals(c, 3);
-  return {strong(c, c.operand(0).dtype, c.operand(0).shape), lse_type(c)};
+  return {strong_result_type(c, c.operand(0).dtype, c.operand(0).shape), lse_type(c)};
 }
 
 void add_to(std::optional<Val>& sum, const Val& x) {
@@ -228,7 +228,7 @@ std::vector<ArrayType> infer_attention_grad(const InferContext& c) {
   check_intervals(c, 6);
   std::vector<ArrayType> results;
   for (size_t i = 0; i < 3; ++i)
-    results.push_back(strong(c, c.operand(i).dtype, c.operand(i).shape));
+    results.push_back(strong_result_type(c, c.operand(i).dtype, c.operand(i).shape));
   return results;
 }
 

@@ -63,7 +63,7 @@ int64_t multiplied(const InferContext& c, int64_t extent, int64_t parts) {
 
 std::vector<ArrayType> infer_axis_index(const InferContext& c) {
   expect_group(c, 0);
-  return {strong(c, DType::kI32, {})};
+  return {strong_result_type(c, DType::kI32, {})};
 }
 
 std::vector<ArrayType> infer_all_gather(const InferContext& c) {
@@ -71,7 +71,7 @@ std::vector<ArrayType> infer_all_gather(const InferContext& c) {
   Shape shape = c.operand(0).shape;
   int64_t& extent = shape[static_cast<int>(p.axis)];
   extent = multiplied(c, extent, p.group_size());
-  return {derived(c, c.operand(0).dtype, std::move(shape))};
+  return {result_type(c, c.operand(0).dtype, std::move(shape))};
 }
 
 std::vector<ArrayType> infer_reduce_scatter(const InferContext& c) {
@@ -79,14 +79,14 @@ std::vector<ArrayType> infer_reduce_scatter(const InferContext& c) {
   check_kinds(c, 0, Kinds::kNumeric);
   Shape shape = c.operand(0).shape;
   shape[static_cast<int>(p.axis)] = divided(c, p.axis, p.group_size());
-  return {strong(c, c.operand(0).dtype, std::move(shape))};
+  return {strong_result_type(c, c.operand(0).dtype, std::move(shape))};
 }
 
 std::vector<ArrayType> infer_all_reduce(const InferContext& c) {
   const auto& p = expect_group(c, 1);
   if (p.kind == ReduceKind::kSum) check_kinds(c, 0, Kinds::kNumeric);
   if (p.kind == ReduceKind::kAnd || p.kind == ReduceKind::kOr) check_kinds(c, 0, Kinds::kBits);
-  return {strong(c, c.operand(0).dtype, c.operand(0).shape)};
+  return {strong_result_type(c, c.operand(0).dtype, c.operand(0).shape)};
 }
 
 std::vector<ArrayType> infer_all_to_all(const InferContext& c) {
@@ -96,7 +96,7 @@ std::vector<ArrayType> infer_all_to_all(const InferContext& c) {
   shape[static_cast<int>(p.axis)] = divided(c, p.axis, p.group_size());
   int64_t& extent = shape[static_cast<int>(p.concat_axis)];
   extent = multiplied(c, extent, p.group_size());
-  return {derived(c, c.operand(0).dtype, std::move(shape))};
+  return {result_type(c, c.operand(0).dtype, std::move(shape))};
 }
 
 std::vector<ArrayType> infer_permute(const InferContext& c) {
@@ -110,7 +110,7 @@ std::vector<ArrayType> infer_permute(const InferContext& c) {
     if (!(i % 2 == 0 ? sources : destinations).insert(at).second)
       c.error("index {} is a {} twice", at, i % 2 == 0 ? "source" : "destination");
   }
-  return {derived(c, c.operand(0).dtype, c.operand(0).shape)};
+  return {result_type(c, c.operand(0).dtype, c.operand(0).shape)};
 }
 
 Val collective(OpKind op, const Val& x, CollectiveParams p) {

@@ -55,7 +55,7 @@ std::vector<ArrayType> infer_convolution(const InferContext& c) {
     const int axis = static_cast<int>(i) + 2;
     dims.push_back(n_windows(c, lhs.shape[axis], axis_of(p, i, rhs.shape[axis]), i));
   }
-  return {derived(c, lhs.dtype, Shape(std::move(dims)))};
+  return {result_type(c, lhs.dtype, Shape(std::move(dims)))};
 }
 
 // x with its first two axes swapped.

@@ -33,7 +33,7 @@ std::vector<ArrayType> infer_cumulative(const InferContext& c) {
   const auto& p = expect<AxisParams>(c, 1);
   check_kinds(c, 0, K);
   check_axis(c, p.axis, c.operand(0));
-  return {derived(c, c.operand(0).dtype, c.operand(0).shape)};
+  return {result_type(c, c.operand(0).dtype, c.operand(0).shape)};
 }
 
 Cotangents vjp_cumsum(const VjpContext& c) {
@@ -100,7 +100,7 @@ std::vector<ArrayType> infer_linear_scan(const InferContext& c) {
   check_same_dtypes(c);
   check_same_shapes(c);
   check_axis(c, p.axis, c.operand(0));
-  return {derived(c, c.operand(0).dtype, c.operand(0).shape)};
+  return {result_type(c, c.operand(0).dtype, c.operand(0).shape)};
 }
 
 Cotangents vjp_linear_scan(const VjpContext& c) {

@@ -102,7 +102,7 @@ std::vector<ArrayType> infer_dot(const InferContext& c) {
     const int r = lhs.shape.rank();
     dims.push_back(letter < r ? lhs.shape[letter] : rhs.shape[letter - r]);
   }
-  return {strong(c, p.out, Shape(std::move(dims)))};
+  return {strong_result_type(c, p.out, Shape(std::move(dims)))};
 }
 
 Cotangents vjp_dot(const VjpContext& c) {

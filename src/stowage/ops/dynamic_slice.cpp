@@ -33,7 +33,7 @@ std::vector<ArrayType> infer_dynamic_slice(const InferContext& c) {
   const ArrayType& x = c.operand(0);
   check_starts(c, 1, x);
   check_window(c, p.shape, x);
-  ArrayType type = strong(c, x.dtype, p.shape);
+  ArrayType type = strong_result_type(c, x.dtype, p.shape);
   type.weak = x.weak;
   return {std::move(type)};
 }
@@ -113,7 +113,7 @@ std::vector<ArrayType> infer_dynamic_update_slice(const InferContext& c) {
     c.error("operands differ in dtype: {} and {}", to_string(x), to_string(update));
   check_starts(c, 2, x);
   check_window(c, update.shape, x);
-  ArrayType type = strong(c, x.dtype, x.shape);
+  ArrayType type = strong_result_type(c, x.dtype, x.shape);
   type.weak = x.weak && update.weak;
   return {std::move(type)};
 }

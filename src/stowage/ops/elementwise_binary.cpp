@@ -67,7 +67,7 @@ std::vector<ArrayType> infer_compare(const InferContext& c) {
   expect<NoParams>(c, 2);
   check_same_dtypes(c);
   check_same_shapes(c);
-  return {strong(c, DType::kBool, c.operand(0).shape)};
+  return {strong_result_type(c, DType::kBool, c.operand(0).shape)};
 }
 constexpr OpDef compare(OpKind op) { return elementwise(op, infer_compare, no_cotangents); }
 

@@ -13,7 +13,7 @@ std::vector<ArrayType> infer_select(const InferContext& c) {
   if (c.operand(0).shape != c.operand(1).shape)
     c.error("the condition {} differs in shape from {}", to_string(c.operand(0)),
             to_string(c.operand(1)));
-  ArrayType type = strong(c, c.operand(1).dtype, c.operand(1).shape);
+  ArrayType type = strong_result_type(c, c.operand(1).dtype, c.operand(1).shape);
   type.weak = c.operand(1).weak && c.operand(2).weak;
   return {type};
 }
@@ -28,7 +28,7 @@ Cotangents vjp_select(const VjpContext& c) {
 
 std::vector<ArrayType> infer_convert(const InferContext& c) {
   const auto& p = expect<DTypeParams>(c, 1);
-  return {strong(c, p.dtype, c.operand(0).shape)};
+  return {strong_result_type(c, p.dtype, c.operand(0).shape)};
 }
 
 Cotangents vjp_convert(const VjpContext& c) {
@@ -44,7 +44,7 @@ std::vector<ArrayType> infer_bitcast(const InferContext& c) {
     c.error("bool has no bits to share: {} to {}", to_string(x), dtype_name(p.dtype));
   if (dtype_bytes(x.dtype) != dtype_bytes(p.dtype))
     c.error("{} and {} differ in width", to_string(x), dtype_name(p.dtype));
-  return {strong(c, p.dtype, x.shape)};
+  return {strong_result_type(c, p.dtype, x.shape)};
 }
 
 }  // namespace

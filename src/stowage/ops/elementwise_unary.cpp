@@ -63,7 +63,7 @@ Val erf_inv_ct(const Val& ct, const Val&, const Val& y) {
 std::vector<ArrayType> infer_is_finite(const InferContext& c) {
   expect<NoParams>(c, 1);
   check_kinds(c, 0, Kinds::kFloat);
-  return {strong(c, DType::kBool, c.operand(0).shape)};
+  return {strong_result_type(c, DType::kBool, c.operand(0).shape)};
 }
 
 }  // namespace

@@ -111,7 +111,7 @@ namespace {
 std::vector<ArrayType> infer_gather(const InferContext& c) {
   const bool fills = c.operands.size() == 3;
   const auto& p = expect<GatherParams>(c, fills ? 3 : 2);
-  ArrayType type = strong(c, c.operand(0).dtype, window_shape(c, p));
+  ArrayType type = strong_result_type(c, c.operand(0).dtype, window_shape(c, p));
   if (fills && (c.operand(2).dtype != type.dtype || c.operand(2).shape.rank() != 0))
     c.error("what fills must be {}[], got {}", dtype_name(type.dtype), to_string(c.operand(2)));
   type.weak = c.operand(0).weak && !fills;

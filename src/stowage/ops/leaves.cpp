@@ -66,7 +66,7 @@ std::vector<ArrayType> infer_random_bits(const InferContext& c) {
     c.error("the key must be u32[2], got {}", to_string(c.operand(0)));
   if (counts && !(c.operand(1) == ArrayType{DType::kI64, {}}))
     c.error("the first count must be i64[], got {}", to_string(c.operand(1)));
-  return {strong(c, DType::kU32, p.shape)};
+  return {strong_result_type(c, DType::kU32, p.shape)};
 }
 
 ShardingFactors shard_random_bits(const InferContext& c, std::span<const ArrayType> results) {

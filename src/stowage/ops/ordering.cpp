@@ -14,7 +14,7 @@ std::vector<ArrayType> infer_sort(const InferContext& c) {
   check_same_shapes(c);
   std::vector<ArrayType> results;
   for (const ArrayType& x : c.operands) {
-    results.push_back(strong(c, x.dtype, x.shape));
+    results.push_back(strong_result_type(c, x.dtype, x.shape));
     results.back().weak = x.weak;
   }
   return results;
@@ -66,7 +66,7 @@ std::vector<ArrayType> infer_top_k(const InferContext& c) {
     c.error("i32 cannot count axis {} of {}", p.axis, to_string(x));
   Shape shape = x.shape;
   shape[static_cast<int>(p.axis)] = p.k;
-  return {derived(c, x.dtype, shape), strong(c, DType::kI32, shape)};
+  return {result_type(c, x.dtype, shape), strong_result_type(c, DType::kI32, shape)};
 }
 
 // Each cotangent goes back to the place that its value came from; all axes but one are rows.

@@ -37,7 +37,7 @@ std::vector<ArrayType> infer_pad(const InferContext& c) {
               p.interior[i], i, to_string(x));
     dims.push_back(*extent);
   }
-  ArrayType type = strong(c, x.dtype, Shape(std::move(dims)));
+  ArrayType type = strong_result_type(c, x.dtype, Shape(std::move(dims)));
   type.weak = x.weak && value.weak;
   return {std::move(type)};
 }
@@ -125,7 +125,7 @@ std::vector<ArrayType> infer_concatenate(const InferContext& c) {
       c.error("operands differ off axis {}: {} and {}", p.axis, to_string(first),
               to_string(c.operand(i)));
   }
-  return {derived_in_place(c, first.dtype, std::move(shape))};
+  return {result_type_in_place(c, first.dtype, std::move(shape))};
 }
 
 Cotangents vjp_concatenate(const VjpContext& c) {

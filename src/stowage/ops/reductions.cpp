@@ -16,7 +16,7 @@ std::vector<ArrayType> infer_reduce(const InferContext& c) {
   Dims dims;
   for (int64_t axis : other_axes(p.axes, x.shape.rank()))
     dims.push_back(x.shape[static_cast<int>(axis)]);
-  return {strong(c, x.dtype, Shape(std::move(dims)))};
+  return {strong_result_type(c, x.dtype, Shape(std::move(dims)))};
 }
 
 const Dims& axes_of(const VjpContext& c) {
@@ -126,7 +126,7 @@ std::vector<ArrayType> infer_arg_reduce(const InferContext& c) {
   Dims dims;
   for (int64_t axis : other_axes({p.axis}, x.shape.rank()))
     dims.push_back(x.shape[static_cast<int>(axis)]);
-  return {strong(c, p.index_dtype, Shape(std::move(dims)))};
+  return {strong_result_type(c, p.index_dtype, Shape(std::move(dims)))};
 }
 
 Batched batch_arg_reduce(const BatchContext& c) {

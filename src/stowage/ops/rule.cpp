@@ -112,20 +112,20 @@ void check_same_shapes(const InferContext& c, size_t first) {
               to_string(c.operand(i)));
 }
 
-ArrayType derived(const InferContext& c, DType dtype, Shape shape) {
-  ArrayType type = strong(c, dtype, std::move(shape));
+ArrayType result_type(const InferContext& c, DType dtype, Shape shape) {
+  ArrayType type = strong_result_type(c, dtype, std::move(shape));
   type.weak = !c.operands.empty();
   for (const ArrayType& operand : c.operands) type.weak = type.weak && operand.weak;
   return type;
 }
 
-ArrayType derived_in_place(const InferContext& c, DType dtype, Shape shape) {
-  ArrayType type = derived(c, dtype, std::move(shape));
+ArrayType result_type_in_place(const InferContext& c, DType dtype, Shape shape) {
+  ArrayType type = result_type(c, dtype, std::move(shape));
   type.kind = c.operand(0).kind;
   return type;
 }
 
-ArrayType strong(const InferContext& c, DType dtype, Shape shape) {
+ArrayType strong_result_type(const InferContext& c, DType dtype, Shape shape) {
   ArrayType type{dtype, std::move(shape)};
   check_size(c, type, "result");
   return type;

@@ -75,11 +75,11 @@ void check_same_shapes(const InferContext& c, size_t first = 0);
 // ---- Results ----
 
 /// Returns the type of a result on the device, which passes check_size(). Weak if all operands are.
-ArrayType derived(const InferContext& c, DType dtype, Shape shape);
-/// As derived(), in the memory of the first operand.
-ArrayType derived_in_place(const InferContext& c, DType dtype, Shape shape);
-/// As derived(), but never weak.
-ArrayType strong(const InferContext& c, DType dtype, Shape shape);
+ArrayType result_type(const InferContext& c, DType dtype, Shape shape);
+/// As result_type(), in the memory of the first operand.
+ArrayType result_type_in_place(const InferContext& c, DType dtype, Shape shape);
+/// As result_type(), but never weak.
+ArrayType strong_result_type(const InferContext& c, DType dtype, Shape shape);
 
 inline bool contains(const Dims& list, int64_t x) {
   for (int64_t y : list)
@@ -183,7 +183,7 @@ std::vector<ArrayType> infer_elementwise(const InferContext& c) {
   check_kinds(c, 0, K);
   check_same_dtypes(c);
   check_same_shapes(c);
-  return {derived(c, c.operand(0).dtype, c.operand(0).shape)};
+  return {result_type(c, c.operand(0).dtype, c.operand(0).shape)};
 }
 
 using InferFunction = std::vector<ArrayType> (*)(const InferContext&);

@@ -16,10 +16,10 @@ std::vector<ArrayType> infer_scatter(const InferContext& c) {
   const auto& p = expect<GatherParams>(c, 3);
   const ArrayType &x = c.operand(0), &updates = c.operand(2);
   check_kinds(c, 0, K);
-  const ArrayType wanted = strong(c, x.dtype, window_shape(c, p));
+  const ArrayType wanted = strong_result_type(c, x.dtype, window_shape(c, p));
   if (!(updates == wanted))
     c.error("updates must be {}, got {}", to_string(wanted), to_string(updates));
-  ArrayType type = strong(c, x.dtype, x.shape);
+  ArrayType type = strong_result_type(c, x.dtype, x.shape);
   type.weak = x.weak && updates.weak;
   return {std::move(type)};
 }

@@ -9,7 +9,7 @@ constexpr int kWhole = ShardingFactors::kUnshardable;
 std::vector<ArrayType> infer_broadcast(const InferContext& c) {
   const auto& p = expect<BroadcastParams>(c, 1);
   const ArrayType& x = c.operand(0);
-  ArrayType result = derived(c, x.dtype, p.shape);
+  ArrayType result = result_type(c, x.dtype, p.shape);
   check_per_axis(c, p.axes, x, "axes");
   check_sorted_axes(c, p.axes, p.shape.rank(), "axis");
   for (int i = 0; i < x.shape.rank(); ++i) {
@@ -59,7 +59,7 @@ std::vector<Val> local_broadcast(const LocalContext& c) {
 
 std::vector<ArrayType> infer_reshape(const InferContext& c) {
   const auto& p = expect_view<ShapeParams>(c);
-  ArrayType result = derived_in_place(c, c.operand(0).dtype, p.shape);
+  ArrayType result = result_type_in_place(c, c.operand(0).dtype, p.shape);
   if (result.elems() != c.operand(0).elems())
     c.error("{} has {} elements, {} has {}", to_string(c.operand(0)), c.operand(0).elems(),
             to_string(result), result.elems());
@@ -100,7 +100,7 @@ std::vector<ArrayType> infer_transpose(const InferContext& c) {
   check_axes(c, p.axes, x.shape.rank(), "axis");
   Dims dims;
   for (int64_t axis : p.axes) dims.push_back(x.shape[static_cast<int>(axis)]);
-  return {derived_in_place(c, x.dtype, Shape(std::move(dims)))};
+  return {result_type_in_place(c, x.dtype, Shape(std::move(dims)))};
 }
 
 Cotangents vjp_transpose(const VjpContext& c) {
@@ -141,7 +141,7 @@ std::vector<ArrayType> infer_slice(const InferContext& c) {
     const int64_t n = p.limit[i] - p.start[i];
     dims.push_back(n == 0 ? 0 : (n - 1) / p.stride[i] + 1);
   }
-  return {derived_in_place(c, x.dtype, Shape(std::move(dims)))};
+  return {result_type_in_place(c, x.dtype, Shape(std::move(dims)))};
 }
 
 Cotangents vjp_slice(const VjpContext& c) {
@@ -193,7 +193,7 @@ std::vector<Val> local_slice(const LocalContext& c) {
 std::vector<ArrayType> infer_reverse(const InferContext& c) {
   const auto& p = expect<AxesParams>(c, 1);
   check_axes(c, p.axes, c.operand(0).shape.rank(), "axis");
-  return {derived(c, c.operand(0).dtype, c.operand(0).shape)};
+  return {result_type(c, c.operand(0).dtype, c.operand(0).shape)};
 }
 
 Cotangents vjp_reverse(const VjpContext& c) {

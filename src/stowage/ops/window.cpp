@@ -29,14 +29,14 @@ Shape result_shape(const InferContext& c, const WindowParams& p) {
 std::vector<ArrayType> infer_window(const InferContext& c) {
   const auto& p = expect<WindowParams>(c, 1);
   check_kinds(c, 0, Kinds::kNumeric);
-  return {derived(c, c.operand(0).dtype, result_shape(c, p))};
+  return {result_type(c, c.operand(0).dtype, result_shape(c, p))};
 }
 
 std::vector<ArrayType> infer_window_arg(const InferContext& c) {
   const auto& p = expect<WindowParams>(c, 1);
   check_kinds(c, 0, Kinds::kNumeric);
   const bool narrow = c.operand(0).elems() <= std::numeric_limits<int32_t>::max();
-  return {strong(c, narrow ? DType::kI32 : DType::kI64, result_shape(c, p))};
+  return {strong_result_type(c, narrow ? DType::kI32 : DType::kI64, result_shape(c, p))};
 }
 
 // An element counts in every window that it lies in: windows over the cotangents.

@@ -65,7 +65,8 @@ void Mask::check(const Leaves& leaves, std::string_view what) const {
     if (std::any_of(leaves.begin(), leaves.end(),
                     [&](const Leaf& leaf) { return path_matches(pattern, leaf.path); }))
       continue;
-    if (leaves.empty()) fail_here("{} pattern '{}' fits no leaf: there are none", what, pattern);
+    if (leaves.empty())
+      trace_error_here("{} pattern '{}' fits no leaf: there are none", what, pattern);
     std::vector<std::string> names;  // of leaves and of folders
     for (const Leaf& leaf : leaves)
       for (size_t end = 0; end != std::string::npos; ++end) {
@@ -73,8 +74,8 @@ void Mask::check(const Leaves& leaves, std::string_view what) const {
         names.push_back(leaf.path.substr(0, end));
         if (end == std::string::npos) break;
       }
-    fail_here("{} pattern '{}' fits no leaf; the nearest is '{}'", what, pattern,
-              nearest_name(pattern, names));
+    trace_error_here("{} pattern '{}' fits no leaf; the nearest is '{}'", what, pattern,
+                     nearest_name(pattern, names));
   }
 }
 

@@ -36,8 +36,8 @@ Shape without_axis(const Shape& shape, int axis) {
 
 void check_matrix(const char* what, const Leaf& leaf) {
   if (leaf.value.rank() < 2)
-    fail_here("[{}] '{}' is {}, and no matrix; leave it to another optimizer with a mask", what,
-              leaf.path, to_string(leaf.value.type()));
+    trace_error_here("[{}] '{}' is {}, and no matrix; leave it to another optimizer with a mask",
+                     what, leaf.path, to_string(leaf.value.type()));
 }
 
 // x [m, n] with singular values near one. Source: Jordan et al. 2024.

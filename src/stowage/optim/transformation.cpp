@@ -37,22 +37,25 @@ void check_state(const OptState& given, const OptState& expected) {
   for (const auto& [name, array] : expected) {
     const auto found = given.find(name);
     if (found == given.end())
-      fail_here("[update] the state has no '{}': it is of another optimizer or other parameters",
-                name);
-    if (found->second.empty()) fail_here("[update] the state's '{}' is an empty Array", name);
+      trace_error_here(
+          "[update] the state has no '{}': it is of another optimizer or other parameters", name);
+    if (found->second.empty())
+      trace_error_here("[update] the state's '{}' is an empty Array", name);
     ArrayType there = array.type();
     there.kind = found->second.type().kind;
     if (found->second.type() == there && there.kind != array.type().kind)
-      fail_here("[update] the state's '{}' lies on {}, expected it on {}: move the state there with "
-                "device_put before the update, and its result back",
-                name, memory_kind_name(there.kind), memory_kind_name(array.type().kind));
+      trace_error_here(
+          "[update] the state's '{}' lies on {}, expected it on {}: move the state there with "
+          "device_put before the update, and its result back",
+          name, memory_kind_name(there.kind),
+          memory_kind_name(array.type().kind));
     if (!(found->second.type() == array.type()))
-      fail_here("[update] the state's '{}' is {}, {} is needed: it is of other parameters", name,
-                to_string(found->second.type()), to_string(array.type()));
+      trace_error_here("[update] the state's '{}' is {}, {} is needed: it is of other parameters",
+                       name, to_string(found->second.type()), to_string(array.type()));
   }
   for (const auto& [name, array] : given)
     if (!expected.contains(name))
-      fail_here("[update] the state has '{}', which this optimizer does not keep", name);
+      trace_error_here("[update] the state has '{}', which this optimizer does not keep", name);
 }
 
 }  // namespace
@@ -82,9 +85,9 @@ void GradientTransformation::append(const GradientTransformation& other) {
 }
 
 OptState GradientTransformation::init_leaves(const Leaves& params, SourceLocation at) const {
-  const Site site(at);
+  const CallSiteScope site(at);
   for (const Leaf& leaf : params)
-    if (leaf.value.empty()) fail_here("[init] parameter '{}' is an empty Array", leaf.path);
+    if (leaf.value.empty()) trace_error_here("[init] parameter '{}' is an empty Array", leaf.path);
   OptState state;
   for (const Part& part : parts_) put_under(state, part.name, part.init(params));
   return state;
@@ -93,12 +96,12 @@ OptState GradientTransformation::init_leaves(const Leaves& params, SourceLocatio
 std::vector<Array> GradientTransformation::update_leaves(Leaves updates, OptState& state,
                                                          const Leaves& params,
                                                          SourceLocation at) const {
-  const Site site(at);
+  const CallSiteScope site(at);
   check_state(state, init_leaves(abstract_of(params), at));
   for (size_t i = 0; i < updates.size(); ++i)
     if (!updates[i].value.empty() && updates[i].value.shape() != params[i].value.shape())
-      fail_here("[update] the update of '{}' is {}, the parameter {}", params[i].path,
-                to_string(updates[i].value.type()), to_string(params[i].value.type()));
+      trace_error_here("[update] the update of '{}' is {}, the parameter {}", params[i].path,
+                       to_string(updates[i].value.type()), to_string(params[i].value.type()));
   OptState next;
   for (const Part& part : parts_) {
     const Scope scope(part.name);
@@ -133,15 +136,15 @@ void NestedTransformation::update(Leaves& updates, OptState& state, const Leaves
 }
 
 std::vector<Array> apply_updates(const Leaves& params, const Leaves& updates, SourceLocation at) {
-  const Site site(at);
+  const CallSiteScope site(at);
   const Scope scope("apply_updates");
   std::vector<Array> results;
   for (size_t i = 0; i < params.size(); ++i) {
     const Array &p = params[i].value, &u = updates[i].value;
     const Scope leaf(params[i].path);
     if (!u.empty() && u.shape() != p.shape())
-      fail_here("[apply_updates] the update of '{}' is {}, the parameter {}", params[i].path,
-                to_string(u.type()), to_string(p.type()));
+      trace_error_here("[apply_updates] the update of '{}' is {}, the parameter {}", params[i].path,
+                       to_string(u.type()), to_string(p.type()));
     results.push_back(u.empty() ? p : (p + u).astype(p.dtype()));
   }
   return results;

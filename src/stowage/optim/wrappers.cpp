@@ -102,8 +102,8 @@ GradientTransformation partition(
     return Mask([=](const std::string& path, const Array& param) {
       const std::string name = label(path, param);
       if (std::find(labels.begin(), labels.end(), name) == labels.end())
-        fail_here("[partition] '{}' is labelled '{}', and no transformation has that label", path,
-                  name);
+        trace_error_here("[partition] '{}' is labelled '{}', and no transformation has that label",
+                         path, name);
       return name == wanted;
     });
   };

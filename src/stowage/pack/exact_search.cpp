@@ -65,7 +65,7 @@ ExactSearch::ExactSearch(std::vector<Item> items, int32_t n_sections, int64_t ca
   weight_.assign(n_sections, 1);
   rank_.resize(n);
   is_dirty_.assign(n_sections, 0);
-  is_unrested_.assign(n, 0);
+  is_in_support_queue_.assign(n, 0);
 }
 
 Outcome ExactSearch::run(const Strategy& strategy, int64_t fail_limit, uint64_t seed,
@@ -102,8 +102,8 @@ Outcome ExactSearch::run(const Strategy& strategy, int64_t fail_limit, uint64_t 
     for (int32_t t = twin_[i]; open && t >= 0 && bound_[t] == 0; t = twin_[t])
       open = raise(t, bound_[i] + items_[i].size, false);
   }
-  tired_ = false;
-  if (!propagate() || !open) return tired_ ? Outcome::kStopped : Outcome::kInfeasible;
+  gave_up_ = false;
+  if (!propagate() || !open) return gave_up_ ? Outcome::kStopped : Outcome::kInfeasible;
   return solve(0, static_cast<int32_t>(n));
 }
 
@@ -127,7 +127,7 @@ Outcome ExactSearch::solve(int32_t begin, int32_t end) {
       if (outcome != Outcome::kInfeasible) return outcome;
     }
     for (;;) {
-      if (tired_) return Outcome::kStopped;
+      if (gave_up_) return Outcome::kStopped;
       undo(decision.mark);
       if (--fails_left_ < 0) return Outcome::kStopped;
       for (; steps_ >= kStepsAsked; steps_ -= kStepsAsked)
@@ -282,9 +282,9 @@ bool ExactSearch::place(int32_t item) {
       open = raise(j, top, true);
     } else if (bound_[j] == top) {
       set(Kind::kSupported, j, 1);
-    } else if (!supported_[j] && witness_[j] == item && !is_unrested_[j]) {
-      is_unrested_[j] = 1;
-      unrested_.push_back(j);
+    } else if (!supported_[j] && witness_[j] == item && !is_in_support_queue_[j]) {
+      is_in_support_queue_[j] = 1;
+      support_queue_.push_back(j);
     }
   }
   return propagate() && open;
@@ -304,12 +304,12 @@ bool ExactSearch::postpone(int32_t item) {
 bool ExactSearch::propagate() {
   bool open = true;
   const size_t before = trail_.size();
-  while (!unrested_.empty()) {
-    const int32_t i = unrested_.back();
-    unrested_.pop_back();
-    is_unrested_[i] = 0;
-    if (trail_.size() - before > kMostChanges) tired_ = true, open = false;
-    if (open && !placed_[i] && !supported_[i]) open = rest(i);
+  while (!support_queue_.empty()) {
+    const int32_t i = support_queue_.back();
+    support_queue_.pop_back();
+    is_in_support_queue_[i] = 0;
+    if (trail_.size() - before > kMostChanges) gave_up_ = true, open = false;
+    if (open && !placed_[i] && !supported_[i]) open = raise_to_support(i);
   }
   for (const int32_t s : dirty_) {
     is_dirty_[s] = 0;
@@ -320,7 +320,7 @@ bool ExactSearch::propagate() {
 }
 
 // An unsupported buffer lies on an unplaced one: its bound is at least the lowest such top.
-bool ExactSearch::rest(int32_t item) {
+bool ExactSearch::raise_to_support(int32_t item) {
   int32_t lowest = -1;
   int64_t top = INT64_MAX;
   steps_ += neighbour_begin_[item + 1] - neighbour_begin_[item];
@@ -351,9 +351,9 @@ bool ExactSearch::raise(int32_t item, int64_t bound, bool supported) {
   for (int32_t s = items_[item].first; s <= items_[item].last; ++s)
     if (!is_dirty_[s]) is_dirty_[s] = 1, dirty_.push_back(s);
   const auto recheck = [&](int32_t j) {
-    if (is_unrested_[j]) return;
-    is_unrested_[j] = 1;
-    unrested_.push_back(j);
+    if (is_in_support_queue_[j]) return;
+    is_in_support_queue_[j] = 1;
+    support_queue_.push_back(j);
   };
   if (!supported) recheck(item);
   for (int32_t a = neighbour_begin_[item]; a < neighbour_begin_[item + 1]; ++a) {

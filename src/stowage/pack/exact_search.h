@@ -86,7 +86,7 @@ class ExactSearch {
   bool postpone(int32_t item);
   bool propagate();
   // Raises the bound of an unsupported buffer to the lowest top of an unplaced neighbour.
-  bool rest(int32_t item);
+  bool raise_to_support(int32_t item);
   bool raise(int32_t item, int64_t bound, bool supported);
   bool check_section(int32_t section);
   // Increases the weight of the tightest section of a buffer that failed.
@@ -107,8 +107,8 @@ class ExactSearch {
   std::vector<uint8_t> supported_, placed_;
   std::vector<int64_t> slack_;  // [sections] bytes that the capacity leaves, or kNothing.
   std::vector<Change> trail_;
-  std::vector<int32_t> unrested_, dirty_;  // Queues: buffers and sections to check again.
-  std::vector<uint8_t> is_dirty_, is_unrested_;
+  std::vector<int32_t> support_queue_, dirty_;  // Queues: buffers and sections to check again.
+  std::vector<uint8_t> is_dirty_, is_in_support_queue_;
 
   std::vector<int32_t> by_first_, position_;  // Buffers by their first section, and the inverse.
   std::vector<int64_t> block_lowest_;  // Lowest bound in each block of by_first_; -1 if unknown.
@@ -118,8 +118,8 @@ class ExactSearch {
   std::vector<double> weight_, rank_;
   Strategy strategy_;
   int64_t fails_left_ = 0;
-  bool tired_ = false;  // True if a propagation exceeded its limit.
-  int64_t steps_ = 0;   // Sections and neighbours visited since the last call of stop().
+  bool gave_up_ = false;  // True if a propagation exceeded its limit.
+  int64_t steps_ = 0;     // Sections and neighbours visited since the last call of stop().
   const std::function<bool()>* stop_ = nullptr;
 };
 

@@ -40,7 +40,8 @@ class Search {
   Solution solve() {
     if (sections_.rects.empty()) return best_;
     for (const Order order : kAllOrders) {
-      const std::vector<int32_t> buffers = led(make_order(sections_, measures_, order));
+      const std::vector<int32_t> buffers =
+          with_first_buffers(make_order(sections_, measures_, order));
       orders_.push_back(buffers);
       for (const Fit fit : {Fit::kFirst, Fit::kBest}) {
         attempt(buffers, fit);
@@ -50,7 +51,7 @@ class Search {
     }
     justify(best_.offsets);
     if (!done() && problem_.buffers.size() <= options_.window_buffers) follow_window();
-    if (following_) {
+    if (reorder_) {
       reorder();
       return best_;
     }
@@ -67,7 +68,7 @@ class Search {
 
  private:
   int64_t work() const {
-    return placer_.work() + skyline_work_ + (following_ ? following_->work() : 0);
+    return placer_.work() + skyline_work_ + (reorder_ ? reorder_->work() : 0);
   }
 
   // Finds the overlaps, if there is work enough for that and some repairs. Not before the first passes: those of
@@ -76,36 +77,37 @@ class Search {
     if (count_overlaps(sections_) > (options_.work - work()) / kWorkPerOverlap) return;
     std::vector<int64_t> alignments;
     for (const Buffer& b : problem_.buffers) alignments.push_back(b.alignment);
-    following_.emplace(sections_, std::move(alignments));
+    reorder_.emplace(sections_, std::move(alignments));
   }
 
   bool done() const {
     return best_.height <= bound_ || work() >= options_.work || (options_.stop && options_.stop());
   }
 
-  std::vector<int32_t> led(std::vector<int32_t> order) const {
-    std::vector<uint8_t> leads(measures_.life.size());
-    for (const int32_t b : options_.lead) leads[b] = 1;
-    std::vector<int32_t> out = options_.lead;
+  // Returns the order with Options::first_buffers moved to its front.
+  std::vector<int32_t> with_first_buffers(std::vector<int32_t> order) const {
+    std::vector<uint8_t> is_first(measures_.lifetime.size());
+    for (const int32_t b : options_.first_buffers) is_first[b] = 1;
+    std::vector<int32_t> out = options_.first_buffers;
     for (const int32_t b : order)
-      if (!leads[b]) out.push_back(b);
+      if (!is_first[b]) out.push_back(b);
     return out;
   }
 
   // One pass. Takes over what beats the best. Returns how many buffers were placed below `limit`.
   size_t attempt(const std::vector<int32_t>& order, Fit fit, int64_t limit) {
     // With the overlaps at hand a first fit takes less time than with the placer's tree.
-    const bool follows = following_ && fit == Fit::kFirst;
+    const bool reorders = reorder_ && fit == Fit::kFirst;
     size_t placed = 0;
-    if (follows) {
-      following_->start(order);
-      placed = following_->place(limit);
+    if (reorders) {
+      reorder_->start(order);
+      placed = reorder_->place(limit);
     } else {
       placed = placer_.run(order, fit, limit, best_order_.empty() ? nullptr : options_.stop);
     }
     if (placed < order.size()) return placed;
-    last_ = follows ? Solution{following_->offsets(), following_->height()}
-                    : Solution{placer_.offsets(), placer_.height()};
+    last_ = reorders ? Solution{reorder_->offsets(), reorder_->height()}
+                     : Solution{placer_.offsets(), placer_.height()};
     if (last_.height < best_height()) {
       best_ = last_;
       best_order_ = order;
@@ -149,7 +151,7 @@ class Search {
 
   // First fit in the order of a rising skyline, the ranks drawn anew each time.
   void raise_skyline() {
-    const size_t n = measures_.life.size();
+    const size_t n = measures_.lifetime.size();
     const double life = rises_ % 3 == 2 ? 0.5 : 1, size = rises_ % 3 == 0 ? 0 : 0.5;
     const double noise = rises_ < 3 ? 0 : 0.02 * static_cast<double>(1 + random_() % 10);
     const bool by_pressure = rises_ % 2 == 0;
@@ -158,7 +160,7 @@ class Search {
     std::vector<double> rank(n);
     for (size_t b = 0; b < n; ++b) {
       const double unit = static_cast<double>(random_() >> 11) * 0x1.0p-53;
-      rank[b] = std::log(1 + measures_.life[b]) * life + std::log(1 + measures_.size[b]) * size;
+      rank[b] = std::log(1 + measures_.lifetime[b]) * life + std::log(1 + measures_.size[b]) * size;
       rank[b] *= 1 + noise * (2 * unit - 1);
       if (by_pressure) rank[b] += 1e4 * std::floor(measures_.pressure[b] / bucket);
     }
@@ -173,7 +175,7 @@ class Search {
   // Moves the buffer that does not fit below the best height earlier, to anywhere, and places anew
   // what that changes; again and again.
   void reorder() {
-    Reorder& packing = *following_;
+    Reorder& packing = *reorder_;
     const int64_t patience = options_.patience * static_cast<int64_t>(problem_.buffers.size());
     int64_t last_gain = packing.work();
     size_t starts = 0;
@@ -220,8 +222,8 @@ class Search {
   Placer placer_;
   const Measures measures_;
   int64_t bound_ = 0;
-  std::optional<Reorder> following_;  // If the overlaps are kept.
-  Solution last_;                     // Of the last pass that placed all.
+  std::optional<Reorder> reorder_;  // If the overlaps are kept.
+  Solution last_;                   // Of the last pass that placed all.
   Solution best_;
   std::vector<int32_t> best_order_;
   std::vector<std::vector<int32_t>> orders_;  // of the first passes

@@ -21,7 +21,7 @@ struct Options {
   int64_t target = 0;
   /// Buffers that greedy orders place first, in this order; without repetition. A skyline order
   /// ignores it.
-  std::vector<int32_t> lead;
+  std::vector<int32_t> first_buffers;
   /// Largest number of buffers of a problem for which the time around the peak is packed exactly to
   /// find an order (window.h). `work` does not bound that step; it takes seconds for a thousand
   /// buffers.

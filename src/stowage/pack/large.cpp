@@ -8,10 +8,10 @@
 #include <random>
 #include <utility>
 
-#include "stowage/pack/climb.h"
 #include "stowage/pack/core.h"
 #include "stowage/pack/eject.h"
 #include "stowage/pack/skyline_pass.h"
+#include "stowage/pack/staged_pass.h"
 
 namespace stow::pack {
 namespace {
@@ -26,7 +26,7 @@ constexpr double kDepths[] = {0.3, 0.15, 0.08, 0.04}, kMostOfLarger = 0.5;
 // Passes around a core.
 constexpr int kCompletions = 4;
 // Work beside that of passes: of an ejection in buffers placed, a unit of its own, and of a try of
-// a climb, a buffer of the problem.
+// a staged pass, a buffer of the problem.
 constexpr double kEjectionWork = 2e-3, kTryWork = 1 / 70.0;
 
 constexpr double kPowers[] = {0, 0.15, 0.3, 0.6, 1},
@@ -63,7 +63,7 @@ struct Share {
   bool operator<(const Share& o) const { return work / weight < o.work / o.weight; }
 };
 
-// To a capacity: a few whole passes, or a climb in so many stages.
+// To a capacity: a few whole passes, or one pass in so many stages.
 struct Way {
   int n_stages;
   Share share;
@@ -131,7 +131,7 @@ class Search {
       const double before = work_;
       const bool reached =
           way.n_stages > 1
-              ? climb_to(which, capacity, way.n_stages)
+              ? staged_pass_to(which, capacity, way.n_stages)
               : reach(which, capacity, part.surveyed ? around_favourite(part) : kSurvey);
       part.surveyed |= way.n_stages == 1;
       way.share.add(work_ - before, reached);
@@ -225,10 +225,11 @@ class Search {
     return !offsets.empty() && take(which, std::move(offsets), n_left_out, capacity);
   }
 
-  // The same of a climb by the favourite's order of buffers; what is given up for it is drawn.
-  bool climb_to(size_t which, int64_t capacity, int n_stages) {
+  // The same with a staged pass in the favourite's order of buffers; what is given up for it is
+  // drawn.
+  bool staged_pass_to(size_t which, int64_t capacity, int n_stages) {
     Part& part = *parts_[which];
-    ClimbOptions options{
+    StagedPassOptions options{
         .capacity = capacity, .n_stages = n_stages, .most_left_out = kMostToRepair};
     options.draw = [&] {
       return strategy_of({.power = part.favourite.power,
@@ -241,7 +242,7 @@ class Search {
     // As much as twice as many passes.
     work_ += 2 * options.n_tries * (1 + kTryWork * n_stages) *
              static_cast<double>(part.core.items.size());
-    return climb(part.skyline, options) &&
+    return staged_pass(part.skyline, options) &&
            take(which, part.skyline.offsets(), part.skyline.n_left_out(), capacity);
   }
 

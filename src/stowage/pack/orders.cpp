@@ -29,7 +29,7 @@ class RangeMax {
 
 // What an order compares: ascending, so "largest first" is negated.
 struct Key {
-  double major = 0, minor = 0, size = 0, life = 0;
+  double major = 0, minor = 0, size = 0, lifetime = 0;
   int32_t buffer = 0;
 };
 
@@ -42,7 +42,7 @@ Measures measure(const Sections& sections) {
   for (size_t b = 0; b < n; ++b) {
     for (int32_t i = sections.begin[b]; i < sections.begin[b + 1]; ++i) {
       const SectionRect& r = sections.rects[i];
-      m.life[b] += r.last - r.first + 1;
+      m.lifetime[b] += r.last - r.first + 1;
       m.size[b] = std::max(m.size[b], static_cast<double>(r.offset + r.size));
       m.pressure[b] = std::max(m.pressure[b], static_cast<double>(live(r.first, r.last)));
     }
@@ -56,7 +56,7 @@ std::vector<int32_t> make_order(const Sections& sections, const Measures& measur
   std::vector<Key> keys;
   for (int32_t b = 0; b + 1 < static_cast<int32_t>(sections.begin.size()); ++b) {
     if (sections.begin[b] == sections.begin[b + 1]) continue;
-    Key key{.size = measures.size[b], .life = measures.life[b], .buffer = b};
+    Key key{.size = measures.size[b], .lifetime = measures.lifetime[b], .buffer = b};
     double area = 0;
     int64_t distance = INT64_MAX, first = INT64_MAX;
     for (int32_t i = sections.begin[b]; i < sections.begin[b + 1]; ++i) {
@@ -77,7 +77,7 @@ std::vector<int32_t> make_order(const Sections& sections, const Measures& measur
         key.minor = -area;
         break;
       case Order::kLifetime:
-        key.major = -key.life;
+        key.major = -key.lifetime;
         break;
       case Order::kArea:
         key.major = -area;
@@ -91,8 +91,8 @@ std::vector<int32_t> make_order(const Sections& sections, const Measures& measur
     keys.push_back(key);
   }
   std::sort(keys.begin(), keys.end(), [](const Key& a, const Key& b) {
-    return std::tuple(a.major, a.minor, -a.size, -a.life, a.buffer) <
-           std::tuple(b.major, b.minor, -b.size, -b.life, b.buffer);
+    return std::tuple(a.major, a.minor, -a.size, -a.lifetime, a.buffer) <
+           std::tuple(b.major, b.minor, -b.size, -b.lifetime, b.buffer);
   });
   std::vector<int32_t> out;
   out.reserve(keys.size());

@@ -26,7 +26,7 @@ inline constexpr Order kAllOrders[] = {Order::kSize,         Order::kArea,     O
 
 /// Measures of buffers that orders are computed from, in sections and bytes.
 struct Measures {
-  std::vector<double> life;      // [buffers] sum over its rectangles of the sections it is live in.
+  std::vector<double> lifetime;  // [buffers] sum over its rectangles of the sections it is live in.
   std::vector<double> size;      // [buffers] highest end of a rectangle.
   std::vector<double> pressure;  // [buffers] largest live sum among its sections.
 };

@@ -20,7 +20,7 @@ void fix_iteration(View& view, LoopId loop, int64_t iteration) {
 
 namespace {
 
-// Splits terms into that of one loop and the others; false where there are several of it.
+// Splits terms into the term of one loop and the others; returns false if the loop has several.
 bool part(const Access& a, LoopId loop, std::vector<LoopTerm>& rest, std::optional<LoopTerm>& own) {
   for (const LoopTerm& term : a.terms) {
     if (!loop.valid() || term.loop != loop) {
@@ -43,7 +43,7 @@ bool same_terms(const std::vector<LoopTerm>& a, const std::vector<LoopTerm>& b) 
                       return x.loop == y.loop && x.start == y.start && same_steps(x, y);
                     });
 }
-// Whether the bytes lie in one slot of a stride.
+// True if the bytes lie in one slot of a stride.
 bool in_one_slot(const Access& a, int64_t stride) {
   return stride > 0 && a.low % stride + (a.high - a.low) <= stride;
 }

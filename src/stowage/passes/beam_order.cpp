@@ -49,7 +49,7 @@ class BeamSearch {
     return order;
   }
 
-  // What can wait goes down; of a long order pieces are then put as well as can be.
+  // Moves units that can wait down the order, then improves windows of a long order.
   void improve(std::vector<int>& order, std::vector<std::string>& limits) {
     delay(order);
     if (n_ > kWholeSearch) refine(order, limits);
@@ -80,7 +80,7 @@ class BeamSearch {
     int unit;
   };
 
-  // What dies when a unit has run, and how much of it lies where the unit may write.
+  // Bytes that die when a unit has run, and how many of them the unit may overwrite.
   struct Freed {
     int64_t all = 0, covered = 0;
     void add(int64_t bytes, bool may_overwrite) {
@@ -89,7 +89,7 @@ class BeamSearch {
     }
   };
 
-  // Lists as short as this the beam searches nearly whole.
+  // Lists up to this length are searched nearly completely by the beam.
   static constexpr size_t kWholeSearch = 48;
   static constexpr size_t kWindow = 20, kWindowWidth = 256;
   static constexpr int kMaxLeft = 2;
@@ -120,7 +120,7 @@ class BeamSearch {
         for (size_t i = 0; i < looked_at; ++i)
           moves.push_back(weigh(beam[s], s, beam[s].ready[i], moves.size()));
       }
-      // The best first, some more at a time until there are enough.
+      // Takes the best states first, more at a time until there are enough.
       n_next = 0;
       seen.assign(slots, 0);
       // True if no state of `next` has that set; the next one to be added has it.
@@ -154,11 +154,12 @@ class BeamSearch {
     return order;
   }
 
-  // Bytes while each unit runs, and behind it.
+  // Live bytes while each unit runs, and after it.
   struct Course {
     std::vector<int64_t> during, after;
   };
-  // An order with what lives along it, the place of each unit and that of each value's last reader.
+  // An order with its live bytes, the place of each unit, and the place of each value's last
+  // reader.
   struct Walk {
     Course course;
     std::vector<size_t> at, last;
@@ -173,7 +174,7 @@ class BeamSearch {
     follow(order, 0, n_, walk);
     return walk;
   }
-  // Once the units of [begin, end) have changed places among each other.
+  // Updates the walk after the units of [begin, end) have changed places among each other.
   void follow(const std::vector<int>& order, size_t begin, size_t end, Walk& walk) const {
     const auto reads = [&](size_t i) -> const std::vector<Read>& {
       return facts_[static_cast<size_t>(order[i])].reads;
@@ -195,9 +196,9 @@ class BeamSearch {
     }
   }
 
-  // A unit that takes at least as many bytes as it frees goes down to just before its first reader,
-  // unless that raises the peak; the units that it reads follow. A unit that takes nothing, as a move
-  // to elsewhere, would only hold what it reads.
+  // Moves a unit that takes at least as many bytes as it frees to just before its first reader,
+  // unless that raises the peak; the units that it reads follow. A unit that takes nothing, such as
+  // a move to another memory, would only keep its operands live.
   void delay(std::vector<int>& order) const {
     if (n_ < 2) return;
     const Walk walk = walk_of(order);
@@ -288,7 +289,8 @@ class BeamSearch {
     Walk walk = walk_of(order);
     std::vector<bool> left(n_);  // by place
     int n_left = 0;
-    // The highest first, of several the earliest. What a window has changed is entered again.
+    // The highest peak first, and the earliest of equal ones. A peak that a window has changed is
+    // entered again.
     using Peak = std::pair<int64_t, size_t>;  // bytes, place from the end
     std::priority_queue<Peak> peaks;
     const auto enter = [&](size_t begin, size_t end) {
@@ -340,8 +342,8 @@ class BeamSearch {
     std::vector<Free> frees;
   };
 
-  // The units of a window in an order of a lower peak; empty where there is none. Layers that are
-  // alike have windows that are alike: each is searched once.
+  // Returns the units of a window in an order of a lower peak; empty if there is none. Equal layers
+  // have equal windows, and each is searched once.
   std::vector<int> best_piece(const std::vector<int>& order, size_t begin, size_t end,
                               const Walk& walk) {
     const size_t n = end - begin;
@@ -349,7 +351,7 @@ class BeamSearch {
     const auto during = walk.course.during.begin();
     const int64_t peak = *std::max_element(during + static_cast<std::ptrdiff_t>(begin),
                                            during + static_cast<std::ptrdiff_t>(end));
-    // Of a unit in the window its bit.
+    // Returns the bit of a unit in the window.
     const auto bit_of = [&](int u) {
       const size_t at = walk.at[static_cast<size_t>(u)];
       return begin <= at && at < end ? 1u << (at - begin) : 0;
@@ -383,7 +385,7 @@ class BeamSearch {
     return piece;
   }
 
-  // Places in the window, in an order of a lower peak; empty where there is none.
+  // Returns places in the window, in an order of a lower peak; empty if there is none.
   std::vector<uint8_t> search_window(const std::vector<int>& order, size_t begin,
                                      const std::vector<Local>& local, int64_t live,
                                      int64_t peak) const {
@@ -436,11 +438,11 @@ class BeamSearch {
     return {best, best + static_cast<std::ptrdiff_t>(n)};
   }
 
-  // Where each set of units of a window lies in a list: a table of hashes.
+  // The place of each set of units of a window in a list: a hash table.
   class PlaceOfSet {
    public:
     void clear() { ++round_; }
-    // The place of a set that is known; else `fresh`, which it has from then on.
+    // Returns the place of a known set; enters an unknown one with the place `fresh`.
     size_t find_or_add(uint32_t set, size_t fresh) {
       for (size_t at = set * 0x9e3779b1u >> (32 - kBits);; at = (at + 1) % entries_.size()) {
         Entry& entry = entries_[at];
@@ -459,10 +461,10 @@ class BeamSearch {
     static constexpr int kBits = 14;  // more than twice what a step can add
     static_assert(size_t{1} << kBits > 2 * kWindowWidth * kWindow);
     std::vector<Entry> entries_ = std::vector<Entry>(size_t{1} << kBits);
-    uint32_t round_ = 0;  // what was entered in another is not there
+    uint32_t round_ = 0;  // entries of other rounds are not valid
   };
 
-  // While a unit runs and behind it, where it frees so many bytes.
+  // Returns the live bytes while a unit runs and after it, given the bytes that it frees.
   std::pair<int64_t, int64_t> bytes_around(int u, int64_t live, const Freed& freed) const {
     const UnitFacts& f = facts_[static_cast<size_t>(u)];
     const int64_t during =
@@ -499,7 +501,7 @@ class BeamSearch {
             static_cast<uint32_t>(rank), u};
   }
 
-  // Makes `s` what the state `from` becomes by a move.
+  // Sets `s` to the state that follows `from` by a move.
   void apply(const State& from, const Move& move, State& s) {
     s = from;
     add(s.done, move.unit);

@@ -10,7 +10,7 @@ namespace {
 
 constexpr size_t kMaxSeeds = 8;  // operands whose axes are tried for an op; concatenates have many
 
-// Ops whose work counts for more than what they read.
+// True for ops whose work counts for more than the bytes that they read.
 bool is_product(OpKind op) {
   return op == OpKind::kDotGeneral || op == OpKind::kConvolution || op == OpKind::kAttention ||
          op == OpKind::kAttentionGrad;
@@ -73,7 +73,7 @@ class Chooser {
     const std::vector<int>* letters;
   };
 
-  // Adds the axes of a value to letters that have none yet, as far as they are free and divide.
+  // Adds the axes of a value to letters that have none yet, if they are free and divide the extent.
   void take(const Place& place, LetterAxes& axes) const {
     const AxisSharding& s = level_.at(place.value);
     for (size_t i = 0; i < place.letters->size(); ++i) {
@@ -97,7 +97,7 @@ class Chooser {
     }
   }
 
-  // True if the letter would be reduced otherwise than one that is cut.
+  // True if the letter is reduced in another way than a letter that is cut.
   bool mixes_kinds(const LetterAxes& axes, int letter) const {
     return std::any_of(axes.begin(), axes.end(),
                        [&](const auto& other) { return f_.kind(other.first) != f_.kind(letter); });
@@ -119,7 +119,7 @@ class Chooser {
     return bytes;
   }
 
-  // Resharding it sends nothing.
+  // True if resharding the value sends nothing.
   bool made_here(ValueId v) const { return is_made_at_use(from_, v) && !level_.is_manual(v); }
 
   const Graph& from_;

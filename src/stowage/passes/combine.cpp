@@ -33,7 +33,7 @@ class Combiner {
   }
 
  private:
-  // A sum that is not written yet: of a value, and of parts by the collective that reduces them.
+  // A sum that is not written yet: of a value, and of parts, by the collective that reduces them.
   struct Sum {
     std::optional<ValueId> value;  // in to_, as parts are
     std::vector<std::pair<const Node*, ValueId>> parts;
@@ -82,7 +82,7 @@ class Combiner {
     map_.set(node.result(), written);
   }
 
-  // The sum of two values, where `node` stands.
+  // Returns the sum of two values in place of `node`.
   ValueId added(const Node& node, ValueId a, ValueId b) {
     Node sum = node;
     sum.operands = {a, b};

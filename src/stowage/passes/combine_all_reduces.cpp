@@ -34,7 +34,7 @@ class Combiner {
   static constexpr size_t kNone = ~size_t{0};
   static constexpr size_t kMostOpen = 16;  // kinds of all_reduces that wait for more at a time
 
-  // The set, by number, of every all_reduce that may be part of one.
+  // Finds for every all_reduce that may join a set the number of that set.
   void find_sets() {
     size_t last_backward = 0;
     for (size_t n = 0; n < from_.n_nodes(); ++n)
@@ -56,7 +56,7 @@ class Combiner {
       if (fits != open.end()) {
         of_node_[n] = *fits;
       } else {
-        // One that is full is looked at no more; nor is the oldest of many.
+        // Full sets are closed, and so is the oldest of too many open ones.
         std::erase_if(open, [&](size_t set) { return alike(from_.nodes()[sets_[set][0]], node); });
         if (open.size() == kMostOpen) open.erase(open.begin());
         of_node_[n] = sets_.size();
@@ -81,7 +81,7 @@ class Combiner {
            a.backward == b.backward && from_.type(a.result()).dtype == from_.type(b.result()).dtype;
   }
 
-  // The reduction of all, where the last of them stands.
+  // Writes the combined reduction in place of the last one of the set.
   void write(const std::vector<size_t>& set) {
     const Node& last = from_.nodes()[set.back()];
     GraphBuilder b(to_);

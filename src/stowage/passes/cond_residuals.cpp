@@ -8,7 +8,7 @@
 namespace stow {
 namespace {
 
-// The policy of a region around a cond, which may act inside the branches: a name that it wants
+// Returns the policy of a region around a cond for use inside the branches. A name that it asks for
 // need not be in each of them.
 PolicyPtr without_wishes(const PolicyPtr& policy) {
   if (!policy || policy->wanted_names.empty()) return policy;
@@ -55,7 +55,7 @@ class Rewriter {
     return nullptr;
   }
 
-  // Forward conds whose residuals one backward cond reads and nothing else does.
+  // Finds the forward conds whose residuals only one backward cond reads.
   void find_pairs() {
     std::map<const Node*, std::set<const Node*>> readers;
     for (const Node& node : from_.nodes())
@@ -92,7 +92,7 @@ class Rewriter {
     return pair;
   }
 
-  // Whether the backward part can read a value for nothing.
+  // True if the backward part cannot read the value for free.
   bool must_be_kept(ValueId v) const {
     if (from_.is_input(v)) return costly_.count(v) > 0;
     const Node& node = from_.def(v);
@@ -105,7 +105,7 @@ class Rewriter {
     return region;
   }
 
-  // Results that are there whatever the policy around the cond says.
+  // Marks results that exist whatever the policy around the cond says.
   std::vector<bool> boundary_results(const Node& forward, size_t n) const {
     std::vector<bool> boundary(n, !forward.region.valid());
     const auto mark = [&](ValueId v) {
@@ -119,7 +119,7 @@ class Rewriter {
     return boundary;
   }
 
-  // The joint branch with its forward nodes in the regions that the cond is in.
+  // Returns the joint branch with its forward nodes in the regions of the cond.
   Graph in_regions_of(const Node& cond, const Graph& branch) const {
     if (!cond.region.valid()) return branch;
     std::vector<RegionId> chain;

@@ -6,7 +6,7 @@
 namespace stow {
 namespace {
 
-// The rules of a custom_vjp node need all of it.
+// True for nodes with nested graphs that may be pruned. The rules of a custom_vjp need all of it.
 bool is_structure(const Node& node) {
   return op_class(node.op) == OpClass::kStructure && node.op != OpKind::kCustomVjp;
 }
@@ -32,7 +32,7 @@ size_t operand_of_input(const Node& node, size_t g, size_t input) {
   return 0;
 }
 
-// How many carries a node with a nested graph has, and which operand is the first.
+// Returns the number of carries of a node with nested graphs.
 int n_carries(const Node& node) {
   if (node.op == OpKind::kWhile) return node.n_results;
   return node.op == OpKind::kScan ? node.as<ScanParams>().n_carries : 0;
@@ -42,14 +42,14 @@ int first_carry(const Node& node) {
     return node.as<WhileParams>().n_cond_consts + node.as<WhileParams>().n_body_consts;
   return node.op == OpKind::kScan ? node.as<ScanParams>().n_consts : 0;
 }
-// Whether the results of a node are the outputs of its graph `g`.
+// True if the results of a node are the outputs of its graph `g`.
 bool gives_results(const Node& node, size_t g) {
   return node.op != OpKind::kWhile || g == 1;
 }
 
-// Which values of a graph are needed, those of nested graphs in a Liveness of their own. Values
-// are marked one at a time as they turn out to be needed, each once: a carry that the body comes
-// to read makes one more output of the body needed, and so on until nothing changes.
+// The values of a graph that are needed; each nested graph has a Liveness of its own. Each value is
+// marked once, when it is found to be needed. A carry that the body reads makes another output of
+// the body needed, and so on until nothing changes.
 class Liveness {
  public:
   explicit Liveness(const Graph& graph)
@@ -61,7 +61,7 @@ class Liveness {
       if (live(node.result(i))) return true;
     return false;
   }
-  /// Of a live node with nested graphs.
+  /// The Liveness of a graph of a live node with nested graphs.
   const Liveness& body(size_t node, size_t graph) const { return *bodies_[node][graph]; }
 
   void mark(ValueId v) {
@@ -69,7 +69,7 @@ class Liveness {
     live_[v.index()] = true;
     work_.push_back(v);
   }
-  // Marks what the values marked so far need.
+  // Marks the values that marked values need.
   void run() {
     while (!work_.empty()) {
       const Value& value = graph_.value(work_.back());
@@ -97,7 +97,7 @@ class Liveness {
       if (node.op == OpKind::kCond) mark(node.operands[0]);
       if (node.op == OpKind::kWhile) bodies[0]->mark(node.graphs[0]->outputs()[0]);
     }
-    // The final value of a carry is its first one where the loop has no iteration.
+    // The final value of a carry is its initial one if the loop has no iteration.
     if (result < n_carries(node)) mark(operand(node, first_carry(node) + result));
     for (size_t g = 0; g < bodies.size(); ++g)
       if (gives_results(node, g))
@@ -128,7 +128,7 @@ class Liveness {
   std::vector<int> reached_inputs_;  // since the holder last looked
 };
 
-// Which inputs and outputs of a graph stay.
+// The inputs and outputs of a graph that stay.
 struct Kept {
   std::vector<bool> inputs, outputs;
   bool all() const {
@@ -137,7 +137,7 @@ struct Kept {
   }
 };
 
-// Which operands and results of a node stay.
+// Returns the operands and results of a node that stay.
 Kept kept_parts(const Graph& graph, size_t index, const Liveness& liveness) {
   const Node& node = graph.nodes()[index];
   Kept kept{std::vector<bool>(node.operands.size(), node.op == OpKind::kCond), {}};
@@ -155,7 +155,7 @@ Kept kept_parts(const Graph& graph, size_t index, const Liveness& liveness) {
   return kept;
 }
 
-// The same of one of its graphs.
+// Returns the inputs and outputs of graph `g` of the node that stay.
 Kept kept_of_graph(const Node& node, size_t g, const Kept& kept) {
   Kept result;
   for (size_t i = 0; i < node.graphs[g]->inputs().size(); ++i)

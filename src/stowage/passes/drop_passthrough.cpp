@@ -5,7 +5,7 @@
 namespace stow {
 namespace {
 
-// The graph with its inputs in another order and some of its outputs.
+// Returns the graph with its inputs in another order and some of its outputs.
 GraphPtr rearranged(const Graph& from, const std::vector<size_t>& inputs,
                     const std::vector<ValueId>& outputs) {
   Graph graph;
@@ -20,7 +20,7 @@ GraphPtr rearranged(const Graph& from, const std::vector<size_t>& inputs,
   return std::make_shared<const Graph>(std::move(graph));
 }
 
-// Which input output `o` of a graph is, or -1.
+// Returns the input that output `o` of a graph is, or -1.
 int input_of_output(const Graph& graph, size_t o) {
   const ValueId v = graph.outputs()[o];
   return graph.is_input(v) ? graph.value(v).index : -1;

@@ -176,7 +176,7 @@ Node given_exposed(const Node& scan, const ExposedScan& exposed,
   ValueMap map(from);
   copy_inputs(from, body, map);
   const std::vector<RegionId> regions = import_regions(from, body, RegionId());
-  // What is given of each exposed value: the slice as it waits, and on the device.
+  // By exposed value, its slice in its own memory, and that slice on the device.
   std::map<ValueId, std::pair<ValueId, ValueId>> slices;
   for (size_t k = 0; k < given.size(); ++k) {
     if (!given[k]) continue;

@@ -33,7 +33,7 @@ class Sharer {
  private:
   Buffer& buffer(BufferId id) { return schedule_.buffers[id.index()]; }
 
-  // All of an argument into the first slot of a stack whose slots lie where they like.
+  // True for a copy of a whole argument into the first slot of a stack with independent slots.
   bool is_copy_of_argument(const Kernel& kernel) {
     if (kernel.kind != KernelKind::kRows || kernel.inputs.size() != 1 || kernel.outputs.size() != 1)
       return false;
@@ -51,7 +51,7 @@ class Sharer {
            *kernel.program == copy_program(from, to);
   }
 
-  // What a window that steps with loops may reach least.
+  // Returns the lowest slot that a window which steps with loops may reach.
   int64_t lowest_slot(const View& view) {
     int64_t low = view.offset_bytes;
     for (const LoopTerm& term : view.terms) {

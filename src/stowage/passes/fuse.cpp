@@ -70,7 +70,7 @@ int iota_dim(const Graph& graph, const Units& units, const Unit& unit, ValueId v
     return static_cast<int>(unit.axes.empty() ? of_axis : at - unit.axes.begin());
   };
   if (use.canon == use.root) return dim_of(axis);
-  // Elements of the root are their own positions where no other axis has an extent.
+  // Elements of the root are their own positions if no other axis is longer than 1.
   if (shape.elems() != shape.dims()[axis] || window.offset_bytes != 0) return -1;
   int found = -1;
   for (size_t i = 0; i < window.dims.size(); ++i) {
@@ -105,7 +105,7 @@ namespace fusion {
 Units Fuser::run() {
   resolve_values();
   if (fuse_) {
-    wants_ = find_wants(graph_);
+    value_readers_ = find_value_readers(graph_);
     depths_ = find_depths(graph_);
   }
   count_heavy();
@@ -147,7 +147,8 @@ void Fuser::resolve_values() {
     const ValueId v = node.first_result;
     if (node.op == OpKind::kConstant) use(v).splat = node.as<ConstantParams>().is_splat();
     if (node.op == OpKind::kIota) use(v).lazy_iota = true;
-    if (node.op == OpKind::kAttention) use(node.result(1)).reshaped = true;  // has no strides
+    if (node.op == OpKind::kAttention)
+      use(node.result(1)).needs_contiguous = true;  // has no strides
     if (cls == OpClass::kIdentity) {
       for (int i = 0; i < node.n_results; ++i) {
         const ValueUse from = use(node.operands[static_cast<size_t>(i)]);
@@ -171,7 +172,7 @@ void Fuser::resolve_values() {
       if (window) {
         use(v).root = from.root;
         result_.windows[v.index()] = *window;
-        if (node.op == OpKind::kReshape) use(from.root).reshaped = true;
+        if (node.op == OpKind::kReshape) use(from.root).needs_contiguous = true;
       } else {
         copies_[n] = true;
       }
@@ -229,7 +230,8 @@ bool Fuser::is_step_of(int u, NodeId m, ValueId v) {
 }
 
 void Fuser::fill(ValueId v, int reader) {
-  // A splat through views is filled where the view begins: all its elements are alike.
+  // A splat that is read through views is filled where the first view begins: all its elements are
+  // equal.
   const ValueId root = use(v).splat ? use(v).canon : use(v).root;
   if (graph_.is_input(root) || (!use(root).splat && !use(root).lazy_iota)) return;
   if (use(root).unit < 0) {
@@ -241,7 +243,7 @@ void Fuser::fill(ValueId v, int reader) {
     use(root).root = root;
     result_.units.push_back(std::move(unit));
   }
-  // What is filled has the strides of its own elements, not those of a broadcast.
+  // A filled value has the strides of its own elements, not those of a broadcast.
   if (use(v).splat) result_.windows[v.index()] = contiguous_view(BufferId(), graph_.type(v));
   if (reader >= 0) add_operand_unit(result_.units[static_cast<size_t>(reader)], use(root).unit);
 }
@@ -251,9 +253,9 @@ void Fuser::mark_needed() {
     for (NodeId m : result_.units[u].nodes)
       for (ValueId v : graph_.node(m).operands) {
         const ValueId root = effective_root(v);
-        if (use(root).unit != static_cast<int>(u)) use(root).needed = true;
+        if (use(root).unit != static_cast<int>(u)) use(root).needs_memory = true;
       }
-  for (ValueId v : graph_.outputs()) use(effective_root(v)).needed = true;
+  for (ValueId v : graph_.outputs()) use(effective_root(v)).needs_memory = true;
 }
 
 ValueId Fuser::effective_root(ValueId v) {

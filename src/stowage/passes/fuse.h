@@ -64,9 +64,10 @@ struct ValueUse {
   ValueId canon;       ///< The value without identity ops: the operand of the first of them.
   ValueId root;        ///< The value in whose memory it is a window.
   bool splat = false;  ///< True for a constant of one number; a row program has it as a step.
-  bool lazy_iota = false;   ///< True for an iota; a row program that can computes it as a step.
-  bool needed = false;      ///< True for a root that another unit or the caller reads from memory.
-  bool reshaped = false;    ///< True for a root that a reader needs contiguous.
+  bool lazy_iota = false;  ///< True for an iota; a row program that can computes it as a step.
+  /// True for a root that another unit or the caller reads from memory.
+  bool needs_memory = false;
+  bool needs_contiguous = false;  ///< True for a root that a reader needs contiguous.
 };
 
 struct Units {

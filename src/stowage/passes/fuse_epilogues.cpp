@@ -6,7 +6,7 @@
 namespace stow::fusion {
 namespace {
 
-// Rows of a product whose epilogue needs them whole.
+// Least number of rows of a product whose epilogue needs whole rows.
 constexpr int64_t kLeastWholeRows = 64;
 
 }  // namespace
@@ -86,13 +86,13 @@ ValueId Fuser::product_for_epilogue(int u) {
     if (is_column_result(member.first_result)) return ValueId();
     whole_rows = whole_rows || graph_.type(member.first_result).shape.dims() != rows.dims;
   }
-  // Threads share such a product by its rows alone.
+  // Threads share such a product by rows only.
   int64_t n = 1;
   for (int i = 0; i < n_rows; ++i) n *= rows.dims[static_cast<size_t>(i)];
   if (whole_rows && n < std::min(kLeastWholeRows, least_epilogue_)) return ValueId();
   for (int o : rows.operand_units) {
     if (o == use(product).unit) continue;
-    // What is moved here comes as late as it can, when what the product reads may be gone.
+    // A move here runs as late as it can, when the product's operands may be gone.
     const bool is_move = graph_.node(unit(o).nodes[0]).op == OpKind::kDevicePut;
     if (is_move || reached_[static_cast<size_t>(o)] >= id.index()) return ValueId();
   }
@@ -120,12 +120,12 @@ ValueId Fuser::choose_epilogue_output(int u, ValueId product) {
         continue;
       seen.push_back(root);
       if (n_reads(rows, root) != n_readers_[root.index()]) continue;
-      // An argument that is read for the last time is to be written over.
+      // An argument that is read for the last time must stay free to be written over.
       if (graph_.is_input(root)) return ValueId();
       ++n_freed;
     }
   if (n_made - 1 <= n_freed) return output;
-  // What is made beyond the product lies beside the product's operands: do they stay anyway?
+  // Results beyond the product's lie beside its operands, which must therefore stay anyway.
   for (ValueId v : graph_.def(product).operands)
     if (const ValueId root = use(v).root; !graph_.is_input(root) && !use(v).splat &&
                                           last_reader_[root.index()] <= rows.nodes.back().index())

@@ -1,4 +1,4 @@
-// Which unit a node goes to: elementwise work and reductions join the programs of what they read.
+// Assigns nodes to units: elementwise work and reductions join the programs of their operands.
 #include <algorithm>
 #include <utility>
 
@@ -40,7 +40,8 @@ void Fuser::place_rows(NodeId id) {
         std::find(candidates.begin(), candidates.end(), u) == candidates.end())
       candidates.push_back(u);
   }
-  // The latest first; but what reads nothing large comes to the others rather than they to it.
+  // The latest unit comes first, but units that read nothing large join others instead of being
+  // joined.
   std::sort(candidates.rbegin(), candidates.rend());
   if (candidates.size() > 1)
     std::stable_partition(candidates.begin(), candidates.end(),
@@ -102,7 +103,7 @@ void Fuser::absorb(int from, int into) {
 
 bool Fuser::accumulate(NodeId id) {
   const Node& node = graph_.node(id);
-  // The product of nothing is 0, and -0 + 0 is 0.
+  // The product over an empty axis is 0, and -0 + 0 is 0, not -0.
   const auto has_terms = [&](ValueId v) {
     const Node& product = graph_.def(v);
     const Dims& dims = graph_.type(product.operands[0]).shape.dims();

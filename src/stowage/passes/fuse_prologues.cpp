@@ -45,8 +45,8 @@ std::optional<int> Fuser::prologue_rows(int u, size_t i) {
       !are_small_floats(product) || !product.as<DotParams>().lhs_batch.empty() ||
       is_far(maker.nodes.back(), id) || is_far(maker.nodes.front(), id))
     return std::nullopt;
-  // Elementwise all through, with one result; and not much work, as a panel of B is made by each
-  // thread, one of A again for every tile of columns of C.
+  // All nodes are elementwise, have one result, and are little work: each thread makes a panel of
+  // B, and a panel of A is made again for every tile of columns of C.
   for (NodeId n : maker.nodes) {
     const Node& node = graph_.node(n);
     const ValueId w = node.first_result;
@@ -54,7 +54,7 @@ std::optional<int> Fuser::prologue_rows(int u, size_t i) {
         (w != root && n_reads(maker, w) != n_readers_[w.index()]))
       return std::nullopt;
   }
-  // Axes to sum over are the first or the last.
+  // Contracted axes must be the first or the last.
   const auto& params = product.as<DotParams>();
   const auto& contracted = i == 0 ? params.lhs_contract : params.rhs_contract;
   const auto n = static_cast<int64_t>(contracted.size()), rank = int64_t{type.shape.rank()};

@@ -1,4 +1,4 @@
-// Which nodes and units may be one row program, and which would make values wait in memory.
+// Rules for nodes and units that may be one row program without making values wait in memory.
 #include <algorithm>
 #include <set>
 #include <utility>
@@ -8,16 +8,16 @@
 namespace stow::fusion {
 namespace {
 
-// Members of one program that reads any number of arrays, which are then there at once.
+// Most nodes of a program that reads any number of arrays, which are all live at once.
 constexpr size_t kMaxMembers = 96;
-// The same of one that reads few: room for an update with moments in 8 bits, about a hundred.
+// Most nodes of a program that reads few arrays: an update with 8-bit moments has about a hundred.
 constexpr size_t kMaxMembersOfFew = 128, kFewArrays = 16;
-// Elements of a row that stay in a near cache between two passes over it.
+// Elements of a row that stay in a near cache between two passes over the row.
 constexpr int64_t kMaxWholeRow = int64_t{1} << 14;
-// Ops with kernels of their own that may lie between forward and backward work that is fused: what
-// a loss has between the two.
+// Ops with kernels of their own that may lie between fused forward and backward work: as many as a
+// loss has.
 constexpr int kNearHeavyNodes = 3;
-// The same between recomputed values and backward work beside them: one product of a layer.
+// The same limit between recomputed values and backward work: one product of a layer.
 constexpr int kNearRecomputed = 1;
 
 }  // namespace
@@ -36,7 +36,7 @@ bool Fuser::may_join(NodeId id, const Unit& own, int u) {
   if (full) {
     SumSpace space = space_of_unit(g);
     if (reduces && own.axes != g.axes) {
-      if (!may_turn(u, space_of_unit(own))) return false;
+      if (!may_permute_axes(u, space_of_unit(own))) return false;
       space = space_of_unit(own);
       set_space(joined, space);
     } else if (reduces) {
@@ -68,7 +68,7 @@ bool Fuser::may_merge(int a, int into) {
   for (const auto& [from, other] : {std::pair{a, into}, std::pair{into, a}})
     for (NodeId m : unit(from).nodes)
       if (would_wait_beside(other, m)) return false;
-  // A value would have to be stored that only reductions of other spaces, still to come, read.
+  // False if a value would have to be stored that only later reductions of other spaces read.
   for (const auto& [from, other] : {std::pair{a, into}, std::pair{into, a}})
     for (NodeId m : unit(from).nodes)
       if (unit(from).n_row_dims < 0 && op_class(graph_.node(m).op) == OpClass::kElementwise &&
@@ -84,9 +84,9 @@ bool Fuser::may_merge(int a, int into) {
   const bool fits = columns_fit(joined), fits_x = columns_fit(joined_x);
   if ((!fits && y.n_row_dims != joined.n_row_dims) ||
       (!fits_x && x.n_row_dims != joined.n_row_dims) ||
-      ((!fits || !fits_x) && !are_one_in_time(a, into)))
+      ((!fits || !fits_x) && !are_ready_together(a, into)))
     return false;
-  // Members must read each other as they are.
+  // Units must be able to read each other's values from registers.
   for (const auto& [from, other] : {std::pair{a, into}, std::pair{into, a}})
     for (NodeId m : unit(from).nodes) {
       const Node& node = graph_.node(m);
@@ -94,7 +94,7 @@ bool Fuser::may_merge(int a, int into) {
       for (ValueId v : node.operands)
         if (use(use(v).root).unit == other && !readable(v, joined, other, full)) return false;
     }
-  // No path between them through a third unit.
+  // There must be no path between them through a third unit.
   for (const auto& [from, to] : {std::pair{a, into}, std::pair{into, a}}) {
     std::vector<int> stack;
     for (int o : unit(from).operand_units)
@@ -104,27 +104,27 @@ bool Fuser::may_merge(int a, int into) {
   return true;
 }
 
-bool Fuser::may_turn(int u, const SumSpace& space) {
+bool Fuser::may_permute_axes(int u, const SumSpace& space) {
   const Unit& g = unit(u);
   if (g.n_row_dims >= 0 || !g.axes.empty()) return false;
   return std::all_of(g.nodes.begin(), g.nodes.end(), [&](NodeId m) {
-    const Wants& wants = wants_[graph_.node(m).first_result.index()];
-    return op_class(graph_.node(m).op) == OpClass::kElementwise && !wants.in_memory &&
-           !wants.elsewhere &&
-           std::all_of(wants.sums.begin(), wants.sums.end(),
+    const ValueReaders& readers = value_readers_[graph_.node(m).first_result.index()];
+    return op_class(graph_.node(m).op) == OpClass::kElementwise && !readers.in_memory &&
+           !readers.in_memory_downstream &&
+           std::all_of(readers.sums.begin(), readers.sums.end(),
                        [&](const SumReader& sum) { return sum.space == space; });
   });
 }
 
 bool Fuser::is_wanted_elsewhere(ValueId v, int u) {
-  const Wants& wants = wants_[v.index()];
-  if (wants.in_memory || wants.elsewhere || wants.sums.empty()) return false;
+  const ValueReaders& readers = value_readers_[v.index()];
+  if (readers.in_memory || readers.in_memory_downstream || readers.sums.empty()) return false;
   for (ValueId o : graph_.def(v).operands)
     if (use(use(o).root).unit == u && is_full(use(o).root, unit(u))) return false;
   const int depth = std::max(depth_of_unit(u), depths_[v.index()]);
-  return std::none_of(wants.sums.begin(), wants.sums.end(), [&](const SumReader& sum) {
+  return std::none_of(readers.sums.begin(), readers.sums.end(), [&](const SumReader& sum) {
     SumSpace both = space_of_unit(unit(u));
-    return sum.depth <= depth && (unite(both, sum.space) || may_turn(u, sum.space));
+    return sum.depth <= depth && (unite(both, sum.space) || may_permute_axes(u, sum.space));
   });
 }
 
@@ -133,10 +133,10 @@ int Fuser::depth_of_unit(int u) const {
   for (NodeId m : unit(u).nodes) {
     const Node& node = graph_.node(m);
     for (ValueId o : node.operands) depth = std::max(depth, depths_[o.index()]);
-    const Wants& wants = wants_[node.first_result.index()];
-    if (wants.in_memory || wants.elsewhere || wants.sums.empty()) continue;
-    int first = wants.sums[0].depth;
-    for (const SumReader& sum : wants.sums) first = std::min(first, sum.depth);
+    const ValueReaders& readers = value_readers_[node.first_result.index()];
+    if (readers.in_memory || readers.in_memory_downstream || readers.sums.empty()) continue;
+    int first = readers.sums[0].depth;
+    for (const SumReader& sum : readers.sums) first = std::min(first, sum.depth);
     depth = std::max(depth, first);
   }
   return depth;
@@ -201,7 +201,7 @@ bool Fuser::readable(ValueId v, const Unit& g, int u, bool full) {
     const bool root_full = root_shape.dims() == full_dims(g);
     return full ? root_full : is_row_value(g, root_shape);
   }
-  // Through view ops: only from a row value, along the row dimensions.
+  // Through view ops, only a row value is readable, along the row dimensions.
   return is_row_value(g, root_shape) && is_row_window(canon, g);
 }
 
@@ -254,7 +254,7 @@ bool Fuser::reaches(std::vector<int> stack, int target) {
   return false;
 }
 
-bool Fuser::are_one_in_time(int a, int into) {
+bool Fuser::are_ready_together(int a, int into) {
   const auto is_large = [&](ValueId v) {
     return graph_.type(use(v).root).shape.elems() >= Shape(unit(a).dims).elems();
   };
@@ -293,8 +293,8 @@ void Fuser::count_heavy() {
   for (size_t n = 0; n < graph_.n_nodes(); ++n) {
     const Node& node = graph_.nodes()[n];
     const OpClass cls = op_class(node.op);
-    // A collective goes with the product whose operand or result it moves: over a mesh work is as near
-    // as on one device.
+    // A collective goes with the product whose operand or result it moves, so work over a mesh is
+    // as near as on one device.
     const bool heavy =
         (cls == OpClass::kOther || cls == OpClass::kStructure) && !is_collective(node.op);
     heavy_before_.push_back((heavy_before_.empty() ? 0 : heavy_before_.back()) + heavy);
@@ -322,7 +322,7 @@ bool Fuser::is_far(NodeId a, NodeId b) const {
 
 bool Fuser::is_far_from_clones(int u, NodeId id, int other) {
   const Node& node = graph_.node(id);
-  // A value a row takes next to nothing while it waits.
+  // A value per row takes almost no memory while it waits.
   if (!node.backward || graph_.type(node.first_result).shape.dims() != unit(u).dims) return false;
   const auto is_own = [&](int unit) { return unit == u || unit == other; };
   size_t waits_for = 0;
@@ -343,7 +343,7 @@ bool Fuser::is_far_from_clones(int u, NodeId id, int other) {
     if (!is_own(use(use(v).root).unit)) return true;
     for (NodeId reader : readers_of_root_[use(v).root.index()]) {
       const Node& other_reader = graph_.node(reader);
-      // A reader that waits for a later kernel holds the operand until then.
+      // A reader that waits for a later kernel keeps the operand live until then.
       const bool may_join = op_class(other_reader.op) == OpClass::kElementwise &&
                             waits_for_[reader.index()] <= last_heavy_[id.index()];
       if (reader < id ? !is_own(use(other_reader.first_result).unit) : !may_join) return true;

@@ -48,7 +48,7 @@ class Fuser {
   // Adds a unit for v if it is a splat or iota, and makes it an operand of unit `reader`, if not
   // -1.
   void fill(ValueId v, int reader);
-  // Sets ValueUse::needed.
+  // Sets ValueUse::needs_memory.
   void mark_needed();
   // The root of v; a splat that is written to memory is its own root.
   ValueId effective_root(ValueId v);
@@ -90,7 +90,7 @@ class Fuser {
   bool may_merge(int a, int into);
   // True if unit u, elementwise work, may take the iteration space of a reduction of it that
   // permutes axes: then no value of it may have to lie in memory.
-  bool may_turn(int u, const SumSpace& space);
+  bool may_permute_axes(int u, const SumSpace& space);
   // True for a value v that only reductions read, none of which can be in unit u, because their
   // space differs or they come later, if v reads no full value of u. In another unit v need not be
   // stored.
@@ -126,7 +126,7 @@ class Fuser {
   // True if running units a and `into` as one makes no large value wait in memory: only these two
   // read the large values of a, `into` reads all large values that a reads, and both are ready to
   // run at the same time. If a reads nothing large, it may also be ready earlier.
-  bool are_one_in_time(int a, int into);
+  bool are_ready_together(int a, int into);
   // True if one of `others` depends on unit o too, or o is a small row program over operands that
   // do.
   bool is_ready_with(int o, const std::vector<int>& others, int space);
@@ -185,7 +185,7 @@ class Fuser {
   int64_t least_epilogue_;
   int threads_;
   Units result_;
-  std::vector<Wants> wants_;                 // by value
+  std::vector<ValueReaders> value_readers_;  // by value
   std::vector<int> depths_;                  // by value
   std::vector<bool> copies_;                 // by node: true for a view op that must copy
   std::vector<size_t> first_node_;           // by unit: its first node

@@ -40,7 +40,7 @@ class BlockGatherer {
   }
 
  private:
-  // Rows of a block; 0 where the node stays as it is.
+  // Returns the rows of a block; 0 if the node stays as it is.
   int64_t rows_of_block(const Node& node) const {
     if (node.op != OpKind::kGather || !is_fetch(from_, node.operands[0])) return 0;
     const ArrayType& table = from_.type(node.operands[0]);
@@ -68,7 +68,8 @@ class BlockGatherer {
     builder_.pass = Pass::kTiles;
     builder_.backward = node.backward;
     const Val table(builder_, map_[from_.def(node.operands[0]).operands[0]]);
-    // No block has the row of an index out of range: the fill stays, or the index is moved.
+    // No block has a row for an index out of range: the fill value stays, or the index is clamped
+    // first.
     const bool fills = node.operands.size() == 3;
     const Val given(builder_, map_[node.operands[1]]);
     const Val indices = fills ? convert(given, DType::kI64) : clamped(given, table.shape()[0]);
@@ -106,14 +107,14 @@ class BlockGatherer {
                         constant_int(builder_, DType::kI64, whole), indices, found);
   }
 
-  // Indices as gather reads them.
+  // Returns indices clamped as gather does.
   static Val clamped(const Val& indices, int64_t n_rows) {
     const Val wide = convert(indices, DType::kI64);
     const Val last = broadcast_scalar(constant_int(wide.builder(), DType::kI64, n_rows - 1), wide.shape());
     return max(min(wide, last), zeros_like(wide));
   }
 
-  // `before` with the rows that are of this part of the table, whose first one is number `place`.
+  // Returns `before` with the rows that lie in this part of the table, whose first row is `place`.
   static Val with_rows_of(const Node& node, const Val& part, const Val& place, const Val& indices,
                           const Val& before) {
     GatherParams p = node.as<GatherParams>();

@@ -25,10 +25,10 @@ bool comes_back(const Graph& graph, const Node& node) {
   return is_move(graph, node, false, true);
 }
 
-// A scan that saves slices elsewhere and the one that reads them, in the opposite order.
+// A scan that saves slices in another memory, and the scan that reads them in the opposite order.
 struct Pair {
   NodeId forward, backward;
-  /// Of each stack the result of `forward` and the operand of `backward`.
+  /// For each stack, the result of `forward` and the operand of `backward`.
   std::vector<std::pair<size_t, size_t>> stacks;
   int64_t slice_bytes = 0;  ///< Of all stacks, an iteration.
   int64_t kept = 0;         ///< The last so many iterations of `forward`.
@@ -38,7 +38,7 @@ class Finder {
  public:
   explicit Finder(const Graph& graph) : graph_(graph), users_(graph) {}
 
-  // From the last node up, as much as `bytes` hold; how much that is.
+  // Chooses values from the last node up, as many as `most` bytes hold. Returns their bytes.
   int64_t run(const int64_t most) {
     int64_t bytes = most;
     for (size_t n = graph_.n_nodes(); n-- > 0 && bytes > 0;) {
@@ -117,7 +117,7 @@ class Finder {
   std::map<NodeId, int> in_pair_;
 };
 
-// A body whose moves away of some outputs, or back of some inputs, are gone.
+// Returns a body without the moves of some outputs to another memory, or of some inputs back.
 GraphPtr without_moves(const Graph& from, const std::set<size_t>& outputs,
                        const std::set<size_t>& inputs) {
   Graph to;
@@ -176,8 +176,8 @@ class Keeper {
   }
 
  private:
-  // The stacks of the iterations that run first in the forward scan, and of those that are kept; the
-  // first is missing where all are.
+  // The stacks of the iterations that run first in the forward scan, and of those that are kept.
+  // The first is absent if all are kept.
   struct Parts {
     const Pair* pair;
     std::optional<Val> early;
@@ -200,7 +200,7 @@ class Keeper {
         inputs.insert(operand);
     }
     const GraphPtr kept = without_moves(*node.graphs[0], outputs, inputs);
-    // Early iterations have the low indices where the forward scan goes up.
+    // Early iterations have the low indices if the forward scan counts up.
     const bool early_low = p.reverse != forward;
     const int64_t n = p.length, n_early = n - pair.kept;
     const auto range_of = [&](bool early) {

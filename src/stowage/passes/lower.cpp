@@ -41,9 +41,9 @@ class Program {
     return i < d.size() && d[i] && !taken_[i];
   }
 
-  // Pairs results with donated arguments: an argument that is a result stays where it is; else in
-  // place where the last reader makes the result, or where the argument is dead before the result
-  // is begun.
+  // Pairs results with donated arguments. An argument that is a result stays where it is. Another
+  // result is made in place if its maker is the argument's last reader, or if the argument is dead
+  // before the result begins.
   void assign_donations(Level& level) {
     taken_.assign(graph_.inputs().size(), false);
     returned_ = taken_;
@@ -79,8 +79,8 @@ class Program {
       }
   }
 
-  // A donated argument that nothing reads any more and no result lies in: the one that the result was
-  // to be made in, or any of its type. Invalid where there is none.
+  // Returns a donated argument that is dead and holds no result: the one in which the result was to
+  // be made, else any of its type. Invalid if there is none.
   BufferId dead_argument(const Level& level, ValueId out, const std::vector<bool>& claimed) {
     const ValueId root = level.made_root(out);
     if (!context_.options.reuse) return BufferId();

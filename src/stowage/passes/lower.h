@@ -32,7 +32,7 @@ struct LowerOptions {
   bool reuse = true;  ///< False if no value may take another's memory.
   OrderStrategy order = OrderStrategy::kProgram;
   /// True if temporaries have a place for each iteration of a loop, as if it were written out.
-  bool iterations_apart = false;
+  bool places_per_iteration = false;
   KernelTarget target;
   LowerLimits limits;
   std::shared_ptr<UnitCache> unit_cache = nullptr;  ///< Cache of units; null: no cache.

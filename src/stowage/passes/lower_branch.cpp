@@ -15,7 +15,7 @@ bool is_while_carry(const Node& node, size_t operand) {
   return node.op == OpKind::kWhile && operand >= first_while_carry(node);
 }
 
-// The operand that input i of nested graph g takes.
+// Returns the operand that input i of nested graph g takes.
 size_t operand_of_input(const Node& node, size_t g, size_t i) {
   if (node.op == OpKind::kCond) return 1 + i;
   const auto& p = node.as<WhileParams>();
@@ -126,18 +126,18 @@ void Level::emit_cond(int u) {
   out_->push_back({std::move(branch)});
 }
 
-bool Level::is_piece(const View& view) const {
+bool Level::is_whole_slot(const View& view) const {
   const Buffer& buffer = context_.schedule.buffers[view.buffer.index()];
   const int64_t bytes = buffer.slots > 1 ? buffer.slot_bytes : buffer.bytes;
   return is_contiguous(view) && buffer.parts.size() == 1 &&
          view.elems() * dtype_bytes(view.dtype) == bytes;
 }
 
-bool Level::is_bit_beside_input(const View& view) const {
-  return !is_piece(view) &&
+bool Level::shares_slot_with_input(const View& view) const {
+  return !is_whole_slot(view) &&
          std::any_of(graph_.inputs().begin(), graph_.inputs().end(), [&](ValueId v) {
            const std::optional<View>& input = storage_[v.index()];
-           return input && input->buffer == view.buffer && !is_piece(*input);
+           return input && input->buffer == view.buffer && !is_whole_slot(*input);
          });
 }
 
@@ -152,7 +152,7 @@ void Level::emit_while(int u) {
     bool begins = true;
     View slot = place_result(u, node.result(k), begins, taken);
     results_begin.push_back(begins);
-    if (!is_piece(slot)) {
+    if (!is_whole_slot(slot)) {
       slot = new_buffer(node.result(k), node);
       begins = true;
     }
@@ -199,7 +199,7 @@ void Level::emit_while_body(const std::vector<View>& slots, std::vector<Instruct
   }
   plan();
   emit(out);
-  // Carries that become other carries are read before any is written.
+  // Carries that become other carries are read before any carry is written.
   std::vector<std::optional<View>> saved(slots.size());
   for (size_t k = 0; k < slots.size(); ++k) {
     const ValueId made = graph_.outputs()[k];

@@ -29,7 +29,7 @@ void Level::plan_concat(int u) {
     const ValueId root = use(part).root;
     const int maker = use(root).unit;
     if (!view || maker < 0 || has_destination(root) || storage_[root.index()] ||
-        (use(root).reshaped && !is_contiguous(*view)) || last_use(root) == kForever)
+        (use(root).needs_contiguous && !is_contiguous(*view)) || last_use(root) == kForever)
       continue;
     const UnitKind kind = unit(maker).kind;
     const bool stacked = kind == UnitKind::kScan &&
@@ -140,7 +140,7 @@ void Level::emit_concat(int u) {
   const Node& node = graph_.node(unit(u).nodes[0]);
   const Destination whole = destination_of(node.first_result, node);
   int64_t at = 0;
-  bool parts_die = true;  // what is read by itself later must not be written over as a part
+  bool parts_die = true;  // false: a part is read later, so the whole must not be written over
   for (ValueId part : node.operands) {
     const View to = part_view(whole.view, node, part, at);
     const View from = access(part);
@@ -151,7 +151,7 @@ void Level::emit_concat(int u) {
     emit_copy(from, to, begin(whole), node.provenance);
   }
   storage_[node.first_result.index()] = whole.view;
-  // Where another reader wanted it, as a scan wants what it begins with, that one may keep it.
+  // If a part is read later, the concatenation must not be written over.
   if (!parts_die) reusable_[node.first_result.index()] = false;
 }
 

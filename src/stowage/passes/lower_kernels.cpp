@@ -1,4 +1,4 @@
-// From units to kernels.
+// Emits kernels for units.
 #include "stowage/passes/lower_level.h"
 
 #include <algorithm>
@@ -42,16 +42,16 @@ View Level::place_result(int u, ValueId v, bool& begins, std::vector<ValueId>& t
   View view;
   if (const std::optional<Destination>& d = destinations_[v.index()]) {
     view = d->view;
-    begins = begin(*d) && !is_bit_beside_input(view);
-    // In place over an operand: its life goes on.
+    begins = begin(*d) && !shares_slot_with_input(view);
+    // A result in place over an operand continues the operand's lifetime.
     if (is_read_by(unit(u), view)) begins = false;
   } else if (const std::optional<ValueId> root = dying_operand(u, v, taken)) {
     view = *storage_[root->index()];
     view.dtype = graph_.type(v).dtype;
     begins = false;
     taken.push_back(*root);
-    heir_[v.index()] = heir_[root->index()];
-    reusable_[v.index()] = !heir_[v.index()].valid();
+    next_occupant_[v.index()] = next_occupant_[root->index()];
+    reusable_[v.index()] = !next_occupant_[v.index()].valid();
   } else {
     view = new_buffer(v, node);
     if (node.op == OpKind::kConvolution) view.strides = strides_for_readers(v);
@@ -64,7 +64,7 @@ View Level::place_result(int u, ValueId v, bool& begins, std::vector<ValueId>& t
 
 Dims Level::strides_for_readers(ValueId v) const {
   const Dims contiguous = contiguous_strides(graph_.type(v).shape);
-  if (use(v).reshaped) return contiguous;
+  if (use(v).needs_contiguous) return contiguous;
   // The transposes between the value and what reads it.
   std::vector<const Node*> transposes;
   for (ValueId at = v;; at = transposes.back()->first_result) {
@@ -91,30 +91,31 @@ std::optional<ValueId> Level::dying_operand(int u, ValueId v,
   if (!context_.options.reuse) return std::nullopt;
   for (NodeId m : unit(u).nodes)
     for (ValueId o : graph_.node(m).operands) {
-      const ValueId root = use(o).root, heir = heir_[root.index()];
+      const ValueId root = use(o).root, next_occupant = next_occupant_[root.index()];
       const bool may_lie_there =
-          heir.valid() ? !is_moved_[root.index()] && dies_before(v, heir)
-                       : static_cast<bool>(reusable_[root.index()]);
+          next_occupant.valid() ? !is_moved_[root.index()] && dies_before(v, next_occupant)
+                                : static_cast<bool>(reusable_[root.index()]);
       if (use(root).unit == u || !may_lie_there || !storage_[root.index()] ||
           last_use(root) != position(u) ||
           std::find(taken.begin(), taken.end(), root) != taken.end() || !can_share(u, v, root))
         continue;
       const View& view = *storage_[root.index()];
-      if (use(v).reshaped && !is_contiguous(view)) continue;
-      // What the program returns lies in a buffer of its own.
+      if (use(v).needs_contiguous && !is_contiguous(view)) continue;
+      // Results of the program lie in buffers of their own.
       if (last_use(v) == kForever && !(view.terms.empty() && is_contiguous(view))) continue;
       return root;
     }
   return std::nullopt;
 }
 
-bool Level::dies_before(ValueId v, ValueId heir) const {
+bool Level::dies_before(ValueId v, ValueId next_occupant) const {
   const int last = last_use_with_parts(v);
-  if (v == heir || last == kForever) return false;
-  if (last < first_write(heir)) return true;
-  const int u = use(heir).unit;
-  return last == first_write(heir) && last == position(u) && unit(u).kind != UnitKind::kScan &&
-         unit(u).kind != UnitKind::kConcat && can_share(u, heir, v);
+  if (v == next_occupant || last == kForever) return false;
+  if (last < first_write(next_occupant)) return true;
+  const int u = use(next_occupant).unit;
+  return last == first_write(next_occupant) && last == position(u) &&
+         unit(u).kind != UnitKind::kScan && unit(u).kind != UnitKind::kConcat &&
+         can_share(u, next_occupant, v);
 }
 
 void Level::emit_rows(int u) {
@@ -145,7 +146,8 @@ void Level::emit_rows(int u) {
       made.outputs = std::move(outputs);
       return push(std::move(made));
     }
-    // The host is to lie over what the unit reads: the product goes elsewhere, and comes first.
+    // The epilogue's output overwrites an operand of the unit, so the product is a kernel of its
+    // own, with a result elsewhere.
     inputs[0] = new_buffer(product.first_result, product);
     made.outputs = {inputs[0]};
     made.outputs[0].begins_lifetime = true;
@@ -193,7 +195,7 @@ bool Level::is_read_by(const Unit& un, const View& view) const {
 }
 
 ProvenancePtr Level::unit_provenance(const Unit& un) const {
-  // The last node whose place in the source is known, else the last.
+  // The last node with a known place in the source, else the last node.
   for (size_t i = un.nodes.size(); i-- > 0;)
     if (!source_path(graph_.node(un.nodes[i]).provenance).empty())
       return graph_.node(un.nodes[i]).provenance;
@@ -250,7 +252,8 @@ void Level::lay_out(const Node& node, size_t i, View& view) {
 
 void Level::emit_view_copy(int u) {
   const Node& node = graph_.node(unit(u).nodes[0]);
-  // A reshape whose operand has no fitting strides: the operand is laid out first.
+  // If the operand's strides do not fit the reshape, the operand is copied to contiguous memory
+  // first.
   bool begins = true;
   std::vector<ValueId> none;
   const View to = place_result(u, node.first_result, begins, none);
@@ -265,7 +268,7 @@ void Level::emit_view_copy(int u) {
 bool Level::lies_on_blocks(const View& view) const {
   const Buffer& b = context_.schedule.buffers[view.buffer.index()];
   const auto fits = [](int64_t bytes) { return bytes % kDiskBlockBytes == 0; };
-  // An argument in memory lies where its maker put it.
+  // An argument in memory has the alignment that its maker gave it.
   if (b.role != BufferRole::kTemporary && b.kind != MemoryKind::kDisk) return false;
   return is_contiguous(view) && fits(view.offset_bytes) &&
          disk_alignment(b.slots > 1 ? b.slot_bytes : b.bytes) == kDiskBlockBytes &&
@@ -274,7 +277,7 @@ bool Level::lies_on_blocks(const View& view) const {
 }
 
 void Level::push(Kernel kernel) {
-  // Windows without elements have no strides to speak of.
+  // Windows without elements have no meaningful strides.
   if (!has_effect(kernel.op) &&
       std::all_of(kernel.outputs.begin(), kernel.outputs.end(),
                   [](const View& v) { return v.elems() == 0; }))
@@ -287,8 +290,8 @@ void Level::push(Kernel kernel) {
     kind = MemoryKind::kPinnedHost;
     const View& moved = kernel.outputs[0];
     const int64_t bytes = moved.elems() * dtype_bytes(moved.dtype);
-    // From disk to disk there is no memory but the bounce; else it may serve the ends of spans
-    // alone.
+    // A move between disks has no memory but the bounce buffer; other moves may need it for the
+    // ends of spans only.
     constexpr int64_t kBetweenDisks = 31 * kDiskBlockBytes;
     const bool between_disks = kind_of(kernel.inputs[0]) == kind_of(kernel.outputs[0]);
     const bool direct = lies_on_blocks(kernel.inputs[0]) && lies_on_blocks(kernel.outputs[0]);

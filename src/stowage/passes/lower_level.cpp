@@ -1,4 +1,4 @@
-// Where the values of a graph lie, and what may lie over what.
+// Chooses the memory of a graph's values, and the values that may share memory.
 #include "stowage/passes/lower_level.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace stow {
 
 class UnitCache {
  public:
-  // The units for these windows of the inputs, which `make` returns where they are not known.
+  // Returns the units for these windows of the inputs; calls `make` if they are not cached.
   template <typename Make>
   const Units& of(const Graph& graph, const std::vector<View>& input_views, const Make& make) {
     std::deque<std::pair<std::vector<View>, Units>>& all = by_graph_[&graph];
@@ -50,7 +50,7 @@ Level::Level(Context& context, const Graph& graph, std::vector<View> input_views
   destinations_.resize(graph.n_values());
   storage_.resize(graph.n_values());
   reusable_.resize(graph.n_values());
-  heir_.resize(graph.n_values());
+  next_occupant_.resize(graph.n_values());
   is_moved_.resize(graph.n_values());
   for (const Node& node : graph.nodes())
     if (node.op == OpKind::kDevicePut) is_moved_[use(node.operands[0]).root.index()] = true;
@@ -82,8 +82,8 @@ int Level::first_write(ValueId root) const {
 void Level::set_destination(ValueId root, View view, int begin_group,
                             std::optional<ValueId> before) {
   destinations_[root.index()] = Destination{std::move(view), begin_group, before};
-  // Consumers are planned before producers: what is asked for there last is written first.
-  if (context_.options.reuse && before && before->valid()) heir_[before->index()] = root;
+  // Consumers are planned before producers, so the last request for a place is written first.
+  if (context_.options.reuse && before && before->valid()) next_occupant_[before->index()] = root;
 }
 
 bool Level::is_whole(ValueId v) const {
@@ -100,8 +100,8 @@ void Level::request_output(ValueId out, const View& view, std::optional<ValueId>
       storage_[root.index()])
     return;
   const std::optional<View> at = use(out).canon == root ? view : root_view(out, view);
-  if (at &&
-      (is_contiguous(*at) || (!use(root).reshaped && unit(use(root).unit).kind != UnitKind::kCopy)))
+  if (at && (is_contiguous(*at) || (!use(root).needs_contiguous &&
+                                    unit(use(root).unit).kind != UnitKind::kCopy)))
     set_destination(root, *at, kOwnLife, before);
 }
 
@@ -118,7 +118,7 @@ void Level::plan() {
     const Node& node = graph_.node(unit.nodes[0]);
     if (unit.kind == UnitKind::kScan) mark_whole_operands(node);
     if (unit.kind == UnitKind::kCond || unit.kind == UnitKind::kWhile)
-      for (ValueId v : node.operands) units_.uses[use(v).root.index()].reshaped = true;
+      for (ValueId v : node.operands) units_.uses[use(v).root.index()].needs_contiguous = true;
   }
   for (size_t i = order_.size(); i-- > 0;) {
     const int u = order_[i];
@@ -151,7 +151,7 @@ View Level::access(ValueId v) const {
 void Level::copy_to(ValueId v, const View& to, const ProvenancePtr& provenance) {
   const View from = access(v);
   if (same_window(from, to)) return;
-  emit_copy(from, to, !is_bit_beside_input(to), provenance);
+  emit_copy(from, to, !shares_slot_with_input(to), provenance);
 }
 
 void Level::emit_copy(const View& from, const View& to, bool begins,
@@ -199,7 +199,7 @@ bool Level::can_share(int u, ValueId v, ValueId root) const {
   if (un.kind == UnitKind::kCond) return cond_can_share(u, v, root);
   if (un.kind == UnitKind::kWhile) return while_can_share(def, v, root);
   if (un.kind != UnitKind::kRows || !un.axes.empty() || tv.shape.dims() != un.dims) return false;
-  // What a product reads lasts until the last of its pieces; over the others its own lie.
+  // The product's operands live until its last piece, while earlier pieces are already written.
   if (un.epilogue_output == v) return false;
   bool read = false;
   for (NodeId m : un.nodes)
@@ -212,7 +212,8 @@ bool Level::can_share(int u, ValueId v, ValueId root) const {
 }
 
 bool Level::sort_can_share(const Node& sort, ValueId v, ValueId root) const {
-  // The kernel holds a lane in the place of its keys, of 4 or 8 bytes, while it writes it back.
+  // The kernel holds a lane in the place of its keys, of 4 or 8 bytes, until it writes the lane
+  // back.
   const auto k = static_cast<size_t>(graph_.value(v).index);
   const int64_t key_bytes = dtype_bytes(graph_.type(sort.operands[0]).dtype) == 8 ? 8 : 4;
   if (k == 0 || dtype_bytes(graph_.type(v).dtype) > key_bytes || use(sort.operands[k]).canon != root)
@@ -232,7 +233,7 @@ std::vector<int64_t> Level::value_bytes() const {
   for (size_t v = 0; v < bytes.size(); ++v) {
     const ValueId id(v);
     if (graph_.is_input(id) ? input_reusable_[static_cast<size_t>(graph_.value(id).index)]
-                            : use(id).needed)
+                            : use(id).needs_memory)
       bytes[v] = graph_.type(id).kind == MemoryKind::kDevice ? graph_.type(id).bytes() : 0;
   }
   return bytes;
@@ -316,7 +317,7 @@ void Level::mark_whole_operands(const Node& scan) {
   for (size_t i = 0; i < scan.operands.size(); ++i) {
     const ValueUse& u = use(scan.operands[i]);
     if (i < first_x || p.in_axes[i - first_x] != 0 || u.canon != u.root)
-      units_.uses[u.root.index()].reshaped = true;
+      units_.uses[u.root.index()].needs_contiguous = true;
   }
 }
 

@@ -70,7 +70,7 @@ struct Context {
     b.slot_bytes = slots > 0 ? bytes / slots : 0;
     b.provenance = provenance;
     b.label = std::move(label);
-    if (options.iterations_apart) b.loop_dims = loop_dims;
+    if (options.places_per_iteration) b.loop_dims = loop_dims;
     schedule.buffers.push_back(std::move(b));
     return BufferId(schedule.buffers.size() - 1);
   }
@@ -232,13 +232,13 @@ class Level {
   ScanPlan::Ring plan_ring(const Node& node, int k, ScanPlan& plan);
   // True if the destination of a carry's final value can be a slot of its ring.
   bool has_home(ValueId result, const ScanPlan::Ring& ring) const;
-  // If the initial value of carry k is an input of the level whose memory an heir takes later,
-  // makes that memory the destination of the final value too.
+  // If the initial value of carry k is an input of the level whose memory another value takes
+  // later, makes that memory the destination of the final value too.
   void share_memory_of_input(int u, const Node& node, int k);
 
   // True if each slot of stacked result j may lie anywhere, because only scans read it, a slot at a
   // time. False for long stacks: the packer would have too much to place.
-  bool slots_apart(ValueId result, const ScanParams& p, size_t j) const;
+  bool may_have_independent_slots(ValueId result, const ScanParams& p, size_t j) const;
 
   // Puts stacks of one scan that nothing needs contiguous into one buffer, interleaved by
   // iteration. One scan's results can then take, slot by slot, the memory of the residuals that it
@@ -287,10 +287,10 @@ class Level {
 
   // True if a window is a whole slot (or buffer without slots): bytes with one live range. A ring
   // slot must be whole, since each iteration begins its lifetime again.
-  bool is_piece(const View& view) const;
+  bool is_whole_slot(const View& view) const;
   // True if a window is part of a slot, and an input of this level is part of the same buffer. A
   // write to the window begins no lifetime: later iterations still read the rest of the slot.
-  bool is_bit_beside_input(const View& view) const;
+  bool shares_slot_with_input(const View& view) const;
 
   // Each carry has one slot, since the number of iterations is not known. The body writes the new
   // value there after the last read of the old one, or copies it there at the end.
@@ -333,8 +333,8 @@ class Level {
 
   // Returns an operand of unit u, not in `taken`, whose memory v may take; none if there is none.
   std::optional<ValueId> dying_operand(int u, ValueId v, const std::vector<ValueId>& taken) const;
-  // True if v is read for the last time before `heir` is written over it.
-  bool dies_before(ValueId v, ValueId heir) const;
+  // True if v is read for the last time before `next_occupant` is written over it.
+  bool dies_before(ValueId v, ValueId next_occupant) const;
 
   void emit_rows(int u);
   // The kernel of a unit's first node, with inputs and prologues but without outputs.
@@ -366,7 +366,7 @@ class Level {
   std::vector<bool> reusable_;
   // By value: for an input, or a value in the memory of one, the value that takes that memory
   // later.
-  std::vector<ValueId> heir_;
+  std::vector<ValueId> next_occupant_;
   // By root: true if it is moved to another memory. A write over it waits for the move.
   std::vector<bool> is_moved_;
   std::vector<bool> sliced_only_;

@@ -8,13 +8,13 @@
 namespace stow::lowering {
 namespace {
 
-// Whether a carry never changes: it stays where the initial value lies.
+// True if a carry never changes: it then stays where the initial value lies.
 bool is_invariant(const ScanParams& p, const Graph& body, int64_t k) {
   return skip_passthrough(body, body.outputs()[static_cast<size_t>(k)]) ==
          body.inputs()[static_cast<size_t>(p.n_consts + k)];
 }
 
-// Slice i of a stack along an axis.
+// Returns the window of slice i of a stack along an axis.
 View slot_view(View view, size_t axis, LoopId loop, const ScanParams& p) {
   LoopTerm term;
   term.loop = loop;
@@ -36,9 +36,9 @@ View body_input_view(const ScanParams& p, const Graph& body, size_t i, View view
   return slot_view(std::move(view), axis, loop, p);
 }
 
-// The last iteration finds its carry in slot 0, the lowest: what a loop stacks is most then, and
-// fits better around a ring that has its free slot on the inner side. In a ring with a home the last
-// iteration leaves its carry there, in slot 0.
+// The last iteration finds its carry in slot 0, the lowest. The loop has then stacked most, and its
+// stacks fit better around a ring whose free slot is on the inner side. In a ring with a home, the
+// last iteration leaves its carry in slot 0.
 int64_t first_slot(const ScanPlan::Ring& ring, const ScanParams& p) {
   const int64_t last = ring.home ? p.length : std::max<int64_t>(p.length, 1) - 1;
   return (ring.depth - last % ring.depth) % ring.depth;
@@ -61,7 +61,8 @@ View ring_view(const ScanPlan::Ring& ring, const ScanParams& p, int64_t version)
   return view;
 }
 
-// The same inside the loop: what iteration i finds (ahead = 0) or leaves (ahead = 1).
+// Returns the same view inside the loop: of the value that iteration i finds (ahead = 0) or leaves
+// (ahead = 1).
 View ring_view_in_loop(const ScanPlan::Ring& ring, const ScanParams& p, LoopId loop,
                        int64_t ahead) {
   View view = ring.base;
@@ -101,8 +102,8 @@ ScanPlan& Level::open_scan(int u) const {
   plan->reusable.assign(views.size(), false);
   for (size_t i = static_cast<size_t>(p.n_consts + p.n_carries); i < views.size(); ++i)
     plan->reusable[i] = slices_die(u, node, i);
-  // Whether a carry's memory may be written over depends on the order; that takes it to be free
-  // once the carry has been read.
+  // The order decides if a carry's memory may be overwritten. The search for an order takes it to
+  // be free once the carry has been read.
   std::vector<bool> dying = plan->reusable;
   for (int k = 0; k < p.n_carries; ++k) dying[static_cast<size_t>(p.n_consts + k)] = true;
   plan->body = std::make_unique<Level>(context_, body, std::move(views), std::move(dying));
@@ -191,7 +192,7 @@ void Level::plan_over_operands(int u, const Node& node, ScanPlan& plan) {
       const bool possible = settled ? graph_.is_input(root) || has_destination(root)
                                     : may_choose_destination(u, root);
       if (taken[i] || !possible || !scan_can_share(u, result, root)) continue;
-      // The body must not put anything else there.
+      // The body must not put another value there.
       plan.reusable[i] = false;
       taken[i] = true;
       if (settled) continue;
@@ -220,7 +221,7 @@ bool Level::slices_die(int u, const Node& node, size_t i) const {
   for (size_t j = 0; j < node.operands.size(); ++j)
     if (j != i && use(node.operands[j]).root == root) return false;
   if (use(node.operands[i]).canon != root) return false;
-  // Other values may lie in the same memory: parts, or what it is a part of.
+  // Other values may lie in the same memory: its parts, or a value that it is part of.
   if (reads_part(node, root) || is_part_of_living(root, position(u))) return false;
   overwritten_.push_back(root);
   return true;
@@ -253,7 +254,8 @@ ScanPlan::Ring Level::plan_ring(const Node& node, int k, ScanPlan& plan) {
     const bool direct = level.use(out).canon == root && !level.graph().is_input(root);
     const bool returned = last == kForever;  // also a stacked result: copied at the end
     if (!direct) {
-      // Copied at the end of the body, after every read, unless another carry is read there too.
+      // The carry is copied at the end of the body, after every read, unless another carry is read
+      // there too.
       ring.depth = returned || level.graph().is_input(root) ? 2 : 1;
     } else {
       const bool shares = defined == last && level.can_share(level.use(root).unit, root, in);
@@ -274,25 +276,26 @@ ScanPlan::Ring Level::plan_ring(const Node& node, int k, ScanPlan& plan) {
     ring.base = contiguous_view(slots, type);
     return ring;
   }
-  bool apart = ring.stack >= 0 && slots_apart(node.result(p.n_carries + ring.stack), p,
-                                              static_cast<size_t>(ring.stack));
-  if (ring.stack < 0 && ring.depth == 2 && context_.options.iterations_apart && p.length > 1 &&
+  bool independent =
+      ring.stack >= 0 && may_have_independent_slots(node.result(p.n_carries + ring.stack), p,
+                                                    static_cast<size_t>(ring.stack));
+  if (ring.stack < 0 && ring.depth == 2 && context_.options.places_per_iteration && p.length > 1 &&
       ring.slot_bytes > 0 && context_.iterations() * (p.length + 1) <= kMaxPlaces) {
     ring.depth = p.length + 1;
-    apart = true;
+    independent = true;
   }
   const BufferId buffer =
       context_.add_buffer(ring.slot_bytes * ring.depth, node.provenance,
                           ring.stack >= 0 ? "residual" : "carry", ring.depth, type.kind);
   ring.base = contiguous_view(buffer, type);
-  context_.schedule.buffers[buffer.index()].independent_slots = apart;
+  context_.schedule.buffers[buffer.index()].independent_slots = independent;
   return ring;
 }
 
 bool Level::has_home(ValueId result, const ScanPlan::Ring& ring) const {
   const std::optional<Destination>& d = destinations_[result.index()];
   if (!context_.options.reuse || ring.stack >= 0 || !d || d->begin_group != kOwnLife ||
-      ring.slot_bytes == 0 || !is_piece(d->view))
+      ring.slot_bytes == 0 || !is_whole_slot(d->view))
     return false;
   if (ring.depth == 1) return true;
   const Buffer& buffer = context_.schedule.buffers[d->view.buffer.index()];
@@ -303,20 +306,20 @@ void Level::share_memory_of_input(int u, const Node& node, int k) {
   const auto& p = node.as<ScanParams>();
   const ValueId result = node.result(k);
   const ValueId root = made_root(node.operands[static_cast<size_t>(p.n_consts + k)]);
-  const ValueId heir = heir_[root.index()];
-  if (is_invariant(p, *node.graphs[0], k) || has_destination(result) || !heir.valid() ||
+  const ValueId next_occupant = next_occupant_[root.index()];
+  if (is_invariant(p, *node.graphs[0], k) || has_destination(result) || !next_occupant.valid() ||
       !graph_.is_input(root) || last_use(root) != position(u) || !begins_with(node, k, root) ||
-      use(result).unit != u || !dies_before(result, heir))
+      use(result).unit != u || !dies_before(result, next_occupant))
     return;
-  View view = contiguous_view(destination(heir).buffer, graph_.type(result),
-                              destination(heir).offset_bytes);
-  view.terms = destination(heir).terms;
+  View view = contiguous_view(destination(next_occupant).buffer, graph_.type(result),
+                              destination(next_occupant).offset_bytes);
+  view.terms = destination(next_occupant).terms;
   set_destination(result, std::move(view), kOwnLife, root);
-  heir_[result.index()] = heir;
+  next_occupant_[result.index()] = next_occupant;
 }
 
-bool Level::slots_apart(ValueId result, const ScanParams& p, size_t j) const {
-  const int64_t iterations = context_.options.iterations_apart ? context_.iterations() : 1;
+bool Level::may_have_independent_slots(ValueId result, const ScanParams& p, size_t j) const {
+  const int64_t iterations = context_.options.places_per_iteration ? context_.iterations() : 1;
   return context_.options.reuse && p.out_axes[j] == 0 && p.length > 1 &&
          iterations * p.length <= kMaxPlaces && sliced_only_[result.index()] &&
          !has_destination(result) && graph_.type(result).bytes() > 0;
@@ -332,9 +335,9 @@ void Level::plan_interleaved(const Node& node, ScanPlan& plan) {
       return r.stack == static_cast<int>(j);
     });
     if (context_.options.reuse && p.out_axes[j] == 0 && !saves_carry && p.length > 1 &&
-        !has_destination(result) && !use(result).reshaped && last_use(result) != kForever &&
+        !has_destination(result) && !use(result).needs_contiguous && last_use(result) != kForever &&
         graph_.type(result).bytes() > 0 && graph_.type(result).kind == MemoryKind::kDevice &&
-        !slots_apart(result, p, j))
+        !may_have_independent_slots(result, p, j))
       together.push_back(j);
   }
   if (together.size() < 2) return;
@@ -383,7 +386,8 @@ void Level::plan_stack(const Node& node, size_t j, ScanPlan& plan) {
                                                 residual ? "residual" : "stacked",
                                                 std::max<int64_t>(slots, 1), type.kind);
     view = contiguous_view(buffer, type);
-    context_.schedule.buffers[buffer.index()].independent_slots = slots_apart(result, p, j);
+    context_.schedule.buffers[buffer.index()].independent_slots =
+        may_have_independent_slots(result, p, j);
     reusable_[result.index()] = context_.options.reuse;
   }
   plan.stacks.push_back(view);
@@ -413,13 +417,13 @@ void Level::plan_init(int u, const Node& node, int k, ScanPlan& plan) {
     if (!is_free_for(home, root)) return;
     before = home.before;
   }
-  // A ring is overwritten: nothing else may read the initial value at or after the loop.
+  // A ring is overwritten, so nothing else may read the initial value at or after the loop.
   int readers_here = 0;
   for (ValueId v : node.operands) readers_here += made_root(v) == root;
   const bool private_value =
       last_use_with_parts(root) == position(u) && readers_here == 1 && !reads_part(node, root);
   if (readers_here != 1 || (ring.stack < 0 && !private_value)) return;
-  // A saved initial value may be read later, unless whoever reads the stack writes over it.
+  // A saved initial value may be read later, unless a reader of the stack overwrites it.
   if (!private_value && std::find(overwritten_.begin(), overwritten_.end(),
                                   node.result(p.n_carries + ring.stack)) != overwritten_.end())
     return;
@@ -462,7 +466,7 @@ void Level::plan_body_outputs(const ScanParams& p, ScanPlan& plan) {
   for (int k = 0; k < p.n_carries; ++k) {
     const ScanPlan::Ring& ring = plan.rings[static_cast<size_t>(k)];
     const ValueId out = body.outputs()[static_cast<size_t>(k)];
-    // A ring counts on a reshape being copied at the end.
+    // A ring relies on a reshape being copied at the end.
     if (!ring.invariant && level.use(out).canon == level.made_root(out))
       level.request_output(out, ring_view_in_loop(ring, p, plan.loop, 1),
                            ring.depth > 1 ? ValueId()

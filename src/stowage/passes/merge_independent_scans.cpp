@@ -33,7 +33,7 @@ class Merger {
  private:
   const Node& host() const { return from_.node(parts_.front()); }
 
-  // The scan and what goes into it.
+  // Finds the scan and the tile scans that join it.
   void find_parts() {
     const NodeId busiest = busiest_backward_scan(from_);
     if (!busiest.valid()) return;
@@ -47,7 +47,7 @@ class Merger {
     }
   }
 
-  // What a node needs may stand behind it, once it is part of the scan.
+  // Emits a node after its operands, which may stand behind it once it is part of the scan.
   void emit(NodeId id) {
     if (emitted_[id.index()]) return;
     const bool is_part = std::find(parts_.begin(), parts_.end(), id) != parts_.end();
@@ -62,8 +62,8 @@ class Merger {
       copy_node(from_, from_.node(id), to_, map_, regions_);
   }
 
-  // f(part, index) for the operands of the merged scan in their order: constants of all parts,
-  // carries of the first, what they scan.
+  // Calls f(part, index) for the operands of the merged scan in their order: constants of all
+  // parts, carries of the first, scanned operands of all parts.
   template <typename F>
   void each_operand(F f) const {
     const auto first_carry = [](const Node& part) {
@@ -79,7 +79,7 @@ class Merger {
       for (size_t i = first_x(from_.node(parts_[k])); i < from_.node(parts_[k]).operands.size(); ++i)
         f(k, i);
   }
-  // The same for results: those of the others come before the residuals of the first.
+  // The same for results: those of the other parts come before the residuals of the first.
   template <typename F>
   void each_result(F f) const {
     const auto n_kept = static_cast<size_t>(host().n_results - host().as<ScanParams>().n_residuals);

@@ -9,7 +9,7 @@
 namespace stow {
 namespace {
 
-// Values that are moved to the device for nothing but slices of them.
+// Marks values that are moved to the device only for slices of them.
 std::vector<bool> find_parts(const Graph& graph) {
   const Users users(graph);
   std::vector<bool> parts(graph.n_values(), false);

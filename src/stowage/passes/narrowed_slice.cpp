@@ -5,7 +5,7 @@
 namespace stow {
 namespace {
 
-// The node behind operand 0 if nothing else reads it and it is of the same region and pass.
+// Returns the node behind operand 0 if nothing else reads it and its region and pass are the same.
 const Node* alone_before(const Graph& graph, const std::vector<int>& uses, const Node& node) {
   const ValueId x = node.operands[0];
   if (graph.is_input(x) || uses[x.index()] != 1) return nullptr;

@@ -23,7 +23,7 @@ ScopedCache<FoundOrder>& order_cache() {
   return cache;
 }
 
-// All that an order depends on.
+// Returns all numbers on which an order depends, as the key of a cache.
 std::vector<int64_t> numbers_of(const Graph& graph, const Units& units,
                                 const std::vector<UnitFacts>& facts,
                                 const std::vector<int64_t>& value_bytes,
@@ -63,13 +63,13 @@ std::vector<UnitFacts> collect_facts(const Graph& graph, const Units& units,
       }
       for (int i = 0; i < graph.node(m).n_results; ++i) {
         const ValueId v = graph.node(m).result(i);
-        if (!units.uses[v.index()].needed || units.uses[v.index()].root != v) continue;
+        if (!units.uses[v.index()].needs_memory || units.uses[v.index()].root != v) continue;
         facts[u].writes.push_back(v);
         facts[u].write_bytes += bytes[v.index()];
       }
     }
-    // A row program may write over what it frees, a product over the sum that it adds to; where a program
-    // follows a product, not over what that reads, nor where the product lies at first.
+    // A row program may write over the values that it frees, and a product over the sum to which it
+    // adds. An epilogue may not write over the product's operands or over the place of its result.
     const Unit& unit = units.units[u];
     const bool in_place = unit.kind == UnitKind::kRows || adds_to_sum(unit);
     for (ValueId root : reads) facts[u].reads.push_back({root, in_place});
@@ -85,7 +85,8 @@ std::vector<UnitFacts> collect_facts(const Graph& graph, const Units& units,
   return facts;
 }
 
-// `waiting`: units that each waits for; `readers`: the units that wait for each.
+// `waiting`: the number of units for which each unit waits; `readers`: the units that wait for each
+// unit.
 std::vector<int> find_order(const OrderProblem& problem, OrderStrategy strategy,
                             std::vector<int> waiting, const std::vector<std::vector<int>>& readers,
                             std::vector<std::string>& limits) {
@@ -113,7 +114,8 @@ std::vector<int> find_order(const OrderProblem& problem, OrderStrategy strategy,
       if (uses_left[read.root.index()] == 1) freed += value_bytes[read.root.index()];
     return f.write_bytes - freed;
   };
-  // The window keeps a 25 000-unit graph linear: only so many of the earliest are looked at.
+  // Only this many of the earliest units are considered, which keeps an order of 25 000 units
+  // linear.
   constexpr size_t kWindow = 48;
   std::set<int, decltype(earlier)> queue(ready.begin(), ready.end(), earlier);
   while (!queue.empty()) {

@@ -99,7 +99,7 @@ class Overlapper {
 
   // True if the move `item` must not change places with `other`. A conflict with another
   // iteration's use of the staging buffer only adds a ring to `needed`.
-  bool bound(const Item& item, const Item& other, RingSlots& needed) const;
+  bool must_keep_order(const Item& item, const Item& other, RingSlots& needed) const;
   // True if the stream keeps the order of two instructions in any place of the list: both are parts
   // of split moves of one stream, and not both are starts.
   static bool runs_in_order(const Item& item, const Item& other);
@@ -156,24 +156,24 @@ class Overlapper {
 
   // Moves dones of inward moves down to the first reader, and starts of outward moves up to the
   // writer.
-  void settle(Items& items);
+  void tighten_moves(Items& items);
 
   // True if the start of an inward move must not pass above `other`, or the done of an outward move
   // below it. Moves of a lane keep their order, and the number in flight is limited.
-  bool stopped(Item& item, const Item& other, RingSlots& rings) const {
-    return stopped_by(item, other, [&] { return bound(item, other, rings); });
+  bool is_blocked(Item& item, const Item& other, RingSlots& rings) const {
+    return is_blocked_by(item, other, [&] { return must_keep_order(item, other, rings); });
   }
-  template <typename IsBound>
-  bool stopped_by(Item& item, const Item& other, const IsBound& is_bound) const {
+  template <typename KeepsOrder>
+  bool is_blocked_by(Item& item, const Item& other, const KeepsOrder& keeps_order) const {
     ++work_;
     const bool in = is_inward(item.lane);
     const MovePhase same = in ? MovePhase::kStart : MovePhase::kDone,
                     opposite = in ? MovePhase::kDone : MovePhase::kStart;
     if (other.move(item.lane, same) || has_moves(other, item.lane)) return true;
     const bool counts = other.move(item.lane, opposite);
-    if (counts && item.passed + 1 >= ahead_of(*item.instruction.kernel())) return true;
-    if (is_bound()) return true;
-    item.passed += counts;
+    if (counts && item.n_in_flight + 1 >= ahead_of(*item.instruction.kernel())) return true;
+    if (keeps_order()) return true;
+    item.n_in_flight += counts;
     return false;
   }
 
@@ -243,10 +243,10 @@ class Overlapper {
   static bool is_start_of_sum(const Item& item);
 
   // True if an item of a run must not change places with `other`.
-  bool run_is_bound(const Items& items, size_t first, size_t n, const Item& other, int most,
-                    RingSlots& needed) const;
-  // stopped() for a run whose collective is item `main`.
-  bool run_is_stopped(Items& items, size_t first, size_t n, size_t main, const Item& other,
+  bool run_must_keep_order(const Items& items, size_t first, size_t n, const Item& other, int most,
+                           RingSlots& needed) const;
+  // is_blocked() for a run whose collective is item `main`.
+  bool run_is_blocked(Items& items, size_t first, size_t n, size_t main, const Item& other,
                       RingSlots& rings) const;
   bool all_shiftable(const Items& items, size_t first, size_t n) const;
   static void set_shift(Items& items, size_t first, size_t n, int shift) {

@@ -39,7 +39,8 @@ class Writer {
         notes_(notes),
         map_(from_) {}
 
-  // `inputs` lie as `in` says. Returns the outputs, lying as `out` says or as the level has them.
+  // Writes the level for `inputs` with the shardings `in`. Returns the outputs with the shardings
+  // `out`, or those of the level.
   std::vector<ValueId> write(std::span<const ValueId> inputs, std::span<const AxisSharding> in,
                              std::span<const AxisSharding* const> out, RegionId parent) {
     regions_ = import_regions(from_, b_.graph(), parent);
@@ -92,7 +93,7 @@ class Writer {
 
   // ---- Values ----
 
-  // The index in a group, made once a level outside of any region.
+  // Returns the index in a group, made once per level outside of any region.
   Val index(const MeshAxes& axes) {
     if (const auto it = indices_.find(axes); it != indices_.end()) return Val(b_, it->second);
     const RegionId region = std::exchange(b_.region, RegionId());
@@ -115,7 +116,8 @@ class Writer {
     return apply_reshard(plan, type, x, mesh_, index_function());
   }
 
-  // An operand as it must lie, resharded once for all nodes of one region and direction.
+  // Returns an operand with the sharding `as`, resharded once for all nodes of a region and
+  // direction.
   Val operand(ValueId v, const AxisSharding& as) {
     const bool made_here = is_made_here(v);
     if (!made_here && level_.at(v) == as) return Val(b_, map_[v]);
@@ -132,7 +134,7 @@ class Writer {
   Val local(ValueId v) { return operand(v, level_.at(v)); }
 
   bool is_made_here(ValueId v) const { return is_made_at_use(from_, v) && !level_.is_manual(v); }
-  // A splat, an iota or a scalar that is broadcast, as its reader wants it.
+  // Returns a splat, an iota or a broadcast scalar made with the sharding that its reader wants.
   Val make_here(ValueId v, const AxisSharding& as) {
     const NodeId id = from_.value(v).node;
     const Node& node = from_.node(id);
@@ -154,7 +156,7 @@ class Writer {
     return made;
   }
 
-  // A value that is only a wider form of another crosses the mesh in the narrow one.
+  // True for a value that is a widened form of another; the narrow form crosses the mesh.
   bool is_widened(ValueId v) const {
     if (from_.is_input(v) || from_.def(v).op != OpKind::kConvert) return false;
     const ValueId narrow = from_.def(v).operands[0];
@@ -165,7 +167,7 @@ class Writer {
     return convert(operand(from_.def(v).operands[0], as), from_.type(v).dtype);
   }
 
-  // A result that lies as `as`, brought to where its value belongs.
+  // Sets a result with the sharding `as`, resharded to the sharding of its value.
   void set_result(const Node& node, int i, const Val& local, const AxisSharding& as) {
     const ValueId v = node.result(i);
     const ArrayType& type = from_.type(v);
@@ -216,7 +218,7 @@ class Writer {
            });
   }
 
-  // Parts are made and summed in f32 and rounded once, as those of the whole product are.
+  // Parts are computed and summed in f32 and rounded once, as those of the whole product are.
   void write_product_in_f32(const Node& node, std::span<const ArrayType> operand_types,
                             const AxisChoice& choice, const std::vector<Val>& operands) {
     const ValueId v = node.result();
@@ -229,13 +231,14 @@ class Writer {
     set_result(node, 0, convert(part, from_.type(v).dtype), level_.at(v));
   }
 
-  // Reshard, and where code for one position begins and ends: there a part is the value itself.
+  // Writes a reshard node, or a border of code for one position, inside of which a part is the
+  // value itself.
   void write_border(const Node& node) {
     const ValueId v = node.operands[0];
     const bool is_part = level_.is_manual(v);
     check_mesh(node, node.as<ReshardParams>().mesh);
     AxisSharding as = canonical_sharding(node.as<ReshardParams>().sharding, mesh_);
-    // A part that automatic axes cut is the array that these cut further.
+    // Automatic axes cut a part further, so the cut array is this part.
     const ValueId part = node.op == OpKind::kShardToFull ? v : node.result();
     if (level_.is_manual(part))
       for (size_t i = 0; i < as.axes.size(); ++i)
@@ -244,7 +247,7 @@ class Writer {
       error(node,
             "expected an array over the mesh, got a part of one: shard_map stands in the body "
             "of another");
-    // A part that depends on no part, a constant of the body, is the same at every position.
+    // A value that depends on no part, such as a constant of the body, is equal at every position.
     const bool is_constant = !is_part && node.op == OpKind::kShardToFull;
     const Val x = is_part       ? local(v)
                   : is_constant ? operand(v, whole_sharding(from_.type(v).shape.rank()))
@@ -263,7 +266,7 @@ class Writer {
 
   const GraphShardings& inner(size_t n, size_t k) const { return *level_.nested[n][k]; }
 
-  // The local form of a nested graph, whose inputs lie as `in` says.
+  // Returns the local form of a nested graph whose inputs have the shardings `in`.
   GraphPtr nested(const GraphShardings& level, std::span<const AxisSharding> in,
                   std::span<const AxisSharding* const> out) {
     auto graph = std::make_shared<Graph>();
@@ -304,7 +307,7 @@ class Writer {
       }
       operands.push_back(operand(node.operands[i], as));
     }
-    // Slices are laid in the loop as their stack lies, unless the axis that they stack on is cut.
+    // Slices have the sharding of their stack in the loop, unless the stacked axis is cut.
     std::vector<AxisSharding> slices, made;
     for (size_t i = 0; i < static_cast<size_t>(node.n_results); ++i) {
       if (i < n_carries) {
@@ -418,7 +421,7 @@ class Writer {
       set_result(node, i, results[static_cast<size_t>(i)], *out[static_cast<size_t>(i)]);
   }
 
-  // The function of a custom rule stands in its place: gradients are taken before.
+  // Writes the function of a custom rule in its place, since gradients were taken before.
   void write_inline(size_t n) {
     const Node& node = from_.nodes()[n];
     const GraphShardings& function = inner(n, 0);

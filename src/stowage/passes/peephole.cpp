@@ -14,8 +14,8 @@ using Bytes = std::span<const std::byte>;
 constexpr int kMaxSteps = 8;              // from a value to the constant it is a view of
 constexpr size_t kMaxCompared = 1 << 12;  // bytes of a dense constant that may be all alike
 
-// The node behind operand 0 if it is of the same op and marks, so that going past it moves no work
-// into or out of a region or the backward part.
+// Returns the node behind operand 0 if its op, region and direction are the same, so that skipping
+// it moves no work into or out of a region or the backward part.
 const Node* same_op_before(const Graph& graph, const Node& node) {
   const ValueId x = node.operands[0];
   if (graph.is_input(x)) return nullptr;
@@ -25,14 +25,14 @@ const Node* same_op_before(const Graph& graph, const Node& node) {
   return alike ? &before : nullptr;
 }
 
-// For chains of views: axes of the first, renamed by the second.
+// Returns the axes of the first of two chained views, renamed by the second.
 Dims renamed(const Dims& axes, const Dims& names) {
   Dims result;
   for (int64_t axis : axes) result.push_back(names[static_cast<size_t>(axis)]);
   return result;
 }
 
-// The bytes of the one element that `v` holds everywhere.
+// Returns the bytes of the one element with which `v` is filled.
 std::optional<Bytes> splat(const Graph& graph, ValueId v) {
   for (int step = 0; step < kMaxSteps && !graph.is_input(v); ++step) {
     const Node& node = graph.def(v);
@@ -83,7 +83,7 @@ void collapse_chain(const Graph& graph, Node& node) {
   node.operands = before->operands;
 }
 
-// Whether the result is operand 0 itself, given that their types are the same.
+// True if the result is operand 0 itself, given that their types are the same.
 bool is_identity(const Node& node) {
   const OpKind op = node.op;
   if (op == OpKind::kTranspose) {
@@ -99,10 +99,10 @@ bool is_identity(const Node& node) {
   return op == OpKind::kConvert || op == OpKind::kBitcast || op == OpKind::kReshape ||
          op == OpKind::kBroadcast || op == OpKind::kSlice || op == OpKind::kStopGradient ||
          op == OpKind::kDevicePut ||
-         op == OpKind::kDynamicSlice;  // whose starts are clamped
+         op == OpKind::kDynamicSlice;  // clamps its starts
 }
 
-// True if `test` is x < c, x > c or their turns, which x != c holds for as well: `differs` says no more.
+// True if `test` is x < c, x > c, c < x or c > x and `differs` is x != c, which `test` implies.
 bool implies(const Graph& graph, ValueId test, ValueId differs) {
   if (graph.is_input(test) || graph.is_input(differs)) return false;
   const Node &t = graph.def(test), &d = graph.def(differs);
@@ -111,8 +111,8 @@ bool implies(const Graph& graph, ValueId test, ValueId differs) {
          (t.operands[0] == d.operands[1] && t.operands[1] == d.operands[0]);
 }
 
-// True if `test` is max(x, c) < c, which no x fulfils, NaNs included: an index that is bounded from below and
-// then counted from the end.
+// True if `test` is max(x, c) < c, which is false for every x, NaNs included. An index that is
+// bounded from below and then counted from the end gives such tests.
 bool is_never(const Graph& graph, ValueId test) {
   if (graph.is_input(test) || graph.def(test).op != OpKind::kLt) return false;
   const std::vector<ValueId>& of = graph.def(test).operands;
@@ -121,7 +121,7 @@ bool is_never(const Graph& graph, ValueId test) {
   return bounded[0] == of[1] || bounded[1] == of[1];
 }
 
-// Binary ops with the number that changes nothing.
+// Returns the other operand of a binary op if one operand is its neutral element.
 ValueId without_neutral(const Graph& graph, const Node& node) {
   const ValueId a = node.operands[0], b = node.operands[1];
   const bool floats = is_float(graph.type(a).dtype);
@@ -143,8 +143,8 @@ ValueId without_neutral(const Graph& graph, const Node& node) {
   return ValueId();
 }
 
-// What a value is that comes to the device and goes back: a parameter that nothing changes. Away from
-// the device and back is not the same: it frees memory in between.
+// Returns the original of a value that comes to the device and goes back, such as a parameter that
+// nothing changes. A move from the device and back stays: it frees memory in between.
 ValueId home_again(const Graph& graph, const Node& node, const ArrayType& type) {
   const Node* before = same_op_before(graph, node);
   if (!before || graph.type(node.operands[0]).kind != MemoryKind::kDevice) return ValueId();
@@ -159,8 +159,8 @@ ValueId selected(const Graph& graph, const Node& node) {
   return ValueId();
 }
 
-// An update of the whole array is what it is updated by. A slice that is put back where it was taken changes
-// nothing: both clamp the same starts alike.
+// An update of the whole array is the update itself. A slice that is put back where it was taken
+// changes nothing, since both ops clamp the same starts alike.
 ValueId updated(const Graph& graph, const Node& node, const ArrayType& type) {
   const ValueId array = node.operands[0], update = node.operands[1];
   if (graph.type(update) == type) return update;
@@ -179,8 +179,8 @@ int64_t integer_of(Bytes element) {
   return value << unused >> unused;
 }
 
-// A comparison of two integers that are known becomes its answer: indices that a program gives as
-// numbers are compared with 0 in every iteration of a loop.
+// Folds a comparison of two known integers. Constant indices of a program are otherwise compared
+// with 0 in every iteration of a loop.
 void fold_comparison(const Graph& graph, Node& node, const ArrayType& type) {
   if (type.elems() != 1 || type.kind != MemoryKind::kDevice) return;
   const auto a = known_integer(graph, node.operands[0]), b = known_integer(graph, node.operands[1]);

@@ -34,10 +34,11 @@ int n_own_results(const Node& node) {
 
 namespace {
 
-// A carry of a loop: what enters an iteration, and what the one before makes of it.
+// A carry of a loop: the value that enters an iteration, and the value that the iteration before
+// makes of it.
 using Carries = std::vector<std::pair<ValueId, ValueId>>;
 
-// Which nodes the backward part would have to repeat were nothing kept.
+// Marks nodes that the backward part would repeat if nothing were kept.
 std::vector<bool> repeatable_nodes(const Graph& graph, const Carries& carries = {}) {
   std::vector<bool> needed(graph.n_values()), result(graph.n_nodes());
   for (bool grown = true; grown;) {
@@ -73,26 +74,26 @@ template <typename... Args>
               place.empty() ? "" : "\n  at ", place);
 }
 
-// A policy that offloads products, and finds none that is a residual.
+// Refuses a policy that offloads products and finds none that is a residual.
 [[noreturn]] void refuse_products(const Policy& policy, const RegionNames& have) {
   const std::string product(kWantsPlainProduct);
   refuse(have, "[checkpoint] policy {} has no effect: {}", policy.name,
-         have.any.count(product)
+         have.actionable.count(product)
              ? "the backward pass reads nothing that depends on a product without batch axes "
                "in its region"
-         : have.elsewhere.count(product)
+         : have.unreachable.count(product)
              ? "the products in its region are inside a while loop, a custom_vjp or a checkpoint "
                "with a policy of its own"
              : "no product without batch axes is used in its region");
 }
 
-// What a policy offloads under that name, in words.
+// Describes the values that a policy offloads under that name.
 std::string offloaded_thing(const std::string& wanted) {
   return wanted == kWantsPlainProduct ? std::string("a product without batch axes")
                                       : fmt::format("what is named '{}'", wanted);
 }
 
-// A value that recomputation would repeat were nothing kept, and that nothing reads in the end.
+// Refuses a name whose values recomputation would repeat, but that nothing reads in the end.
 [[noreturn]] void refuse_unread(const Policy& policy, const std::string& wanted,
                                 const RegionNames& have) {
   refuse(have,
@@ -102,7 +103,7 @@ std::string offloaded_thing(const std::string& wanted) {
          policy.name, offloaded_thing(wanted));
 }
 
-// The same of a program with second derivatives.
+// Returns the same fact as a note, for a program with second derivatives.
 std::string unread_note(const Policy& policy, const std::string& wanted, const RegionNames& have) {
   const std::string place = source_path(have.made);
   return fmt::format(
@@ -119,8 +120,8 @@ std::string unread_note(const Policy& policy, const std::string& wanted, const R
            "[checkpoint] policy {} offloads what is named '{}', which has no effect: it lies on {} "
            "already, and only what is on the device is offloaded",
            policy.name, wanted, memory_kind_name(have.off_device.at(wanted)));
-  const std::vector<std::string> there(have.any.begin(), have.any.end());
-  if (have.any.count(wanted))
+  const std::vector<std::string> there(have.actionable.begin(), have.actionable.end());
+  if (have.actionable.count(wanted))
     refuse(have,
            "[checkpoint] policy {} asks for the name '{}', which has no effect: nothing that "
            "the backward pass reads depends on that value; names it can act on: {}{}",
@@ -132,7 +133,7 @@ std::string unread_note(const Policy& policy, const std::string& wanted, const R
                : "");
   const std::string near = nearest_name(wanted, there);
   std::string hint;
-  if (have.elsewhere.count(wanted))
+  if (have.unreachable.count(wanted))
     hint =
         "; it is given inside a while loop, a custom_vjp or a checkpoint with a policy of its own";
   else if (!near.empty() && edit_distance(wanted, near) <= 2)
@@ -140,7 +141,7 @@ std::string unread_note(const Policy& policy, const std::string& wanted, const R
   refuse(have,
          "[checkpoint] policy {} asks for the name '{}', which no value that is used in its "
          "region has; names there: {}{}",
-         policy.name, wanted, joined(have.any), hint);
+         policy.name, wanted, joined(have.actionable), hint);
 }
 
 void insert_names(const Graph& graph, std::set<std::string>& names) {
@@ -150,7 +151,8 @@ void insert_names(const Graph& graph, std::set<std::string>& names) {
   }
 }
 
-// The one backward node that reads residuals of a forward scan or cond; null where there is none.
+// Returns the only backward node that reads residuals of a forward scan or cond; null if there is
+// none.
 const Node* backward_of(const Graph& graph, const Node& forward) {
   const Node* reader = nullptr;
   for (const Node& node : graph.nodes())
@@ -164,8 +166,8 @@ const Node* backward_of(const Graph& graph, const Node& forward) {
   return reader;
 }
 
-// Adds the names of one node of a joint graph, and of those nested in it that a policy around it
-// acts on: in the bodies of scans and the branches of conds, but not in regions of their own.
+// Adds the names of one node of a joint graph, and of nested nodes on which a policy around it
+// acts: nodes in bodies of scans and branches of conds, but not in regions of their own.
 void collect_names(const Graph& joint, const Node& node, bool repeatable, const Policy& policy,
                    RegionNames& have, bool is_nested) {
   have.differentiated = have.differentiated || repeatable;
@@ -175,7 +177,7 @@ void collect_names(const Graph& joint, const Node& node, bool repeatable, const 
     if (kind != MemoryKind::kDevice && offloads) {
       have.off_device[*name] = kind;
     } else {
-      have.any.insert(*name);
+      have.actionable.insert(*name);
       if (repeatable) have.repeatable.insert(*name);
       if (repeatable && offloads && !is_nested) have.offloaded.insert(*name);
     }
@@ -187,8 +189,8 @@ void collect_names(const Graph& joint, const Node& node, bool repeatable, const 
       const Node& inner = nested.nodes()[n];
       if (inner.backward) continue;
       if (inner.region.valid()) {
-        if (const auto name = wanted_name(inner)) have.elsewhere.insert(*name);
-        for (const GraphPtr& g : inner.graphs) insert_names(*g, have.elsewhere);
+        if (const auto name = wanted_name(inner)) have.unreachable.insert(*name);
+        for (const GraphPtr& g : inner.graphs) insert_names(*g, have.unreachable);
       } else {
         collect_names(nested, inner, paired && repeatable && repeated[n], policy, have, true);
       }
@@ -210,11 +212,11 @@ void collect_names(const Graph& joint, const Node& node, bool repeatable, const 
   } else if (node.op == OpKind::kScan || node.op == OpKind::kCond) {
     for (const GraphPtr& nested : node.graphs) inside(*nested, false);
   } else {
-    for (const GraphPtr& nested : node.graphs) insert_names(*nested, have.elsewhere);
+    for (const GraphPtr& nested : node.graphs) insert_names(*nested, have.unreachable);
   }
 }
 
-// The names that are anywhere in the regions of each policy.
+// Collects all names in the regions of each policy.
 void gather_names(const Graph& graph, std::map<const Policy*, RegionNames>& names) {
   for (const Node& node : graph.nodes()) {
     for (RegionId r : region_chain(graph, node.region)) {
@@ -222,8 +224,8 @@ void gather_names(const Graph& graph, std::map<const Policy*, RegionNames>& name
       if (!region.policy || region.policy->wanted_names.empty()) continue;
       RegionNames& have = names[region.policy.get()];
       if (!have.made) have.made = region.made;
-      if (const auto name = wanted_name(node)) have.any.insert(*name);
-      for (const GraphPtr& nested : node.graphs) insert_names(*nested, have.any);
+      if (const auto name = wanted_name(node)) have.actionable.insert(*name);
+      for (const GraphPtr& nested : node.graphs) insert_names(*nested, have.actionable);
     }
     for (const GraphPtr& nested : node.graphs) gather_names(*nested, names);
   }
@@ -245,7 +247,7 @@ void check_wanted_names(const Graph& graph, PolicyRequests& requests, bool is_bo
       if (!policy || policy->wanted_names.empty()) continue;
       RegionNames& have = names[policy];
       if (!have.made) have.made = graph.regions()[r.index()].made;
-      // What a policy around another one does may leave that one nothing to move.
+      // The policy of an outer region may leave nothing to move.
       const bool is_nested = graph.regions()[r.index()].parent.valid();
       collect_names(graph, node, repeatable[n], *policy, have, is_nested);
       if (name && returned[node.first_result.index()]) have.returned.insert(*name);
@@ -255,18 +257,20 @@ void check_wanted_names(const Graph& graph, PolicyRequests& requests, bool is_bo
     for (const std::string& wanted : policy->wanted_names) {
       const bool needs_derivative = wanted == kWantsPlainProduct || have.off_device.count(wanted) > 0;
       if (needs_derivative && !have.differentiated) continue;
-      if (!have.any.count(wanted) || (have.differentiated && !have.repeatable.count(wanted)))
+      if (!have.actionable.count(wanted) || (have.differentiated && !have.repeatable.count(wanted)))
         refuse_name(*policy, wanted, have);
     }
   for (auto& [policy, have] : names) {
     if (!have.differentiated) continue;
-    // One of several levels may have nothing to offload: a loop's body, or a copy in another derivative.
+    // One of several levels may have nothing to offload, such as a loop's body or a copy in another
+    // derivative.
     const auto [known, is_new] = requests.names.try_emplace(policy, have);
     if (!is_new) known->second.offloaded.insert(have.offloaded.begin(), have.offloaded.end());
   }
 }
 
-// The backward part of a derivative that has been differentiated is forward work.
+// True if the graph has second derivatives: the backward part of a differentiated derivative is
+// forward work.
 bool is_differentiated_twice(const Graph& graph) {
   return std::any_of(graph.nodes().begin(), graph.nodes().end(), [](const Node& node) {
     return (!node.backward && pass_of(node.provenance) == Pass::kVjp) ||
@@ -284,7 +288,7 @@ void check_effects(PolicyRequests& requests, bool twice) {
       std::string note = unread_note(*policy, name, have);
       if (std::find(notes.begin(), notes.end(), note) == notes.end()) notes.push_back(std::move(note));
     }
-  // The map is by address.
+  // The map is ordered by address, which is not deterministic.
   std::sort(notes.begin(), notes.end());
 }
 
@@ -293,7 +297,7 @@ void check_names_occur(const Graph& traced) {
   gather_names(traced, names);
   for (const auto& [policy, have] : names)
     for (const std::string& wanted : policy->wanted_names)
-      if (wanted != kWantsPlainProduct && !have.any.count(wanted))
+      if (wanted != kWantsPlainProduct && !have.actionable.count(wanted))
         refuse_name(*policy, wanted, have);
 }
 

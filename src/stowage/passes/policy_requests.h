@@ -18,9 +18,10 @@ namespace stow {
 /// The names in the regions of one policy. A product without batch axes has the name
 /// kWantsPlainProduct.
 struct RegionNames {
-  // `any`: names of values on which the policy could act. `repeatable`: those of `any` whose values
-  // recomputation would repeat. `elsewhere`: names in while loops, custom_vjps and other regions.
-  std::set<std::string> any, repeatable, elsewhere;
+  // `actionable`: names of values on which the policy could act. `repeatable`: those of them whose
+  // values recomputation would repeat. `unreachable`: names in while loops, custom_vjps and other
+  // regions.
+  std::set<std::string> actionable, repeatable, unreachable;
   std::set<std::string> returned;   // names of values that the body of a loop returns
   // Names of `repeatable` that the policy offloads, outside loops, branches and other regions.
   std::set<std::string> offloaded;

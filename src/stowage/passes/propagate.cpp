@@ -13,7 +13,7 @@ constexpr int kWhole = ShardingFactors::kUnshardable;
 
 enum class Stage : uint8_t { kPassThrough, kNotOutOfBroadcasts, kAll };
 
-// Every result element comes from the operand elements at its place.
+// True if every result element comes from the operand elements at its place.
 bool passes_through(OpKind op) {
   const OpClass c = op_class(op);
   return c == OpClass::kElementwise || c == OpClass::kIdentity || op == OpKind::kTranspose ||
@@ -64,7 +64,8 @@ class Propagation {
     level.fixed[v.index()] = true;
   }
 
-  // Marks what the bodies of shard_map compute, and fixes it as whole but along automatic axes.
+  // Marks the values that bodies of shard_map compute, and fixes them as whole along all but
+  // automatic axes.
   void find_manual(Level& level) {
     while (spread_manual(level)) {
     }
@@ -107,7 +108,8 @@ class Propagation {
     return mask;
   }
 
-  // Axes that the partitioner may cut the results of a node with, where its operands allow those of `mask`.
+  // Returns the axes with which the partitioner may cut the results of a node if its operands allow
+  // those of `mask`.
   static uint64_t automatic_of(const Node& node, uint64_t mask) {
     if (node.op == OpKind::kFullToShard) return bits(node.as<ReshardParams>().automatic);
     if (is_collective(node.op) || node.op == OpKind::kAxisIndex)
@@ -115,11 +117,12 @@ class Propagation {
     return mask;
   }
 
-  // Along which axes the results of a node differ, where its operands differ along those of `mask`.
+  // Returns the axes along which the results of a node differ if its operands differ along those of
+  // `mask`.
   static uint64_t varying(const Node& node, uint64_t mask) {
     if (node.op == OpKind::kFullToShard) return bits(node.as<ReshardParams>().sharding);
     if (node.op == OpKind::kAllReduce || node.op == OpKind::kAllGather) {
-      // Groups of an axis have results of their own.
+      // Each group of an axis has a result of its own.
       const auto& p = node.as<CollectiveParams>();
       return p.n_groups > 1 ? mask : mask & ~bits(p.axes);
     }
@@ -161,7 +164,7 @@ class Propagation {
           mask |= end.level->varies[end.value.index()];
           automatic &= end.level->may_cut(end.value);
         }
-        // An operand is not made manual by what reads it.
+        // Readers do not make their operands manual.
         for (size_t i = n_operands; any && i < ends.size(); ++i)
           changed |= mark(*ends[i].level, ends[i].value, mask, automatic);
       });
@@ -181,7 +184,7 @@ class Propagation {
     return true;
   }
 
-  // What comes out of the body of a shard_map is the same along the axes that do not cut it.
+  // Checks that results of a shard_map's body are equal along the axes that do not cut them.
   void check_borders(const Level& level) const {
     for (const Node& node : level.graph->nodes()) {
       if (node.op != OpKind::kShardToFull) continue;
@@ -218,7 +221,7 @@ class Propagation {
     return letters;
   }
   static Place plain(Level& level, ValueId v) { return {&level, v, plain_letters(level, v)}; }
-  // A stack, whose axis `axis` has no letter.
+  // Returns the place of a stack, whose axis `axis` has no letter.
   static Place stack(Level& level, ValueId v, int64_t axis) {
     Place place{&level, v, {}};
     const int rank = level.graph->type(v).shape.rank();
@@ -302,7 +305,7 @@ class Propagation {
                       [&](std::vector<Place> ends, size_t) { changed |= relate(ends, 0); });
       };
       edges();
-      // Of a custom rule, the function alone is meant.
+      // Only the function of a custom rule is meant.
       const size_t n_graphs = node.op == OpKind::kCustomVjp ? 1 : node.graphs.size();
       for (size_t k = 0; k < n_graphs; ++k) changed |= sweep(inner_of(level, n, k));
       edges();
@@ -326,8 +329,8 @@ class Propagation {
     return relate(places, first_changed);
   }
 
-  // The border says how a whole array lies best beside it, unless something else does. What automatic axes
-  // cut is cut with them on both sides.
+  // The border says how a whole array is best sharded outside, unless something else does. Cuts by
+  // automatic axes are the same on both sides.
   bool relate_border(Level& level, const Node& node, ValueId whole, ValueId part) {
     const uint64_t automatic = bits(node.as<ReshardParams>().automatic);
     AxisSharding outside = wanted(node), inside = level.at(whole);
@@ -342,7 +345,7 @@ class Propagation {
     if (level.is_manual(part)) changed |= extend(level, part, inside);
     return changed;
   }
-  // A constraint says how a value lies best before it as well, unless something else does.
+  // A constraint also says how a value is best sharded before it, unless something else does.
   bool extend(Level& level, ValueId v, const AxisSharding& wanted) {
     bool changed = false;
     for (int i = 0; i < wanted.rank(); ++i)
@@ -350,7 +353,7 @@ class Propagation {
     return changed;
   }
 
-  // Gives an axis of a value as much of `wanted` as goes beyond what it has and is free.
+  // Extends the mesh axes of one array axis towards `wanted`, as far as these are free and divide.
   bool extend_axis(Level& level, ValueId v, int axis, const MeshAxes& wanted) {
     if (level.fixed[v.index()] || is_made_at_use(*level.graph, v)) return false;
     AxisSharding& s = level.of[v.index()];
@@ -376,9 +379,9 @@ class Propagation {
            !is_made_at_use(*place.level->graph, place.value);
   }
 
-  // Brings the axes of one letter together, letter by letter in the order in which the places have
-  // them: outer axes of results come first, so that a batch keeps its mesh axis where the width of
-  // a table would take it. Places from `first_changed` on may change.
+  // Merges the mesh axes of each letter, in the order in which the places list the letters. Outer
+  // axes of results come first, so a batch keeps its mesh axis if the width of a table competes for
+  // it. Places from `first_changed` on may change.
   bool relate(const std::vector<Place>& places, size_t first_changed) {
     std::map<int, MeshAxes> merged;
     std::vector<int> order;

@@ -13,14 +13,15 @@
 namespace stow {
 namespace {
 
-// Ops in a chain that is recomputed again rather than held.
+// Most ops in a chain that is recomputed again instead of being held.
 constexpr int kShortChain = 8;
-// And in one that is recomputed a second time where nothing else helps.
+// Most ops in a chain that is recomputed a second time if nothing else helps.
 constexpr int kLongChain = 1024;
-// Nodes with kernels of their own, as products, within which a layer needs a value again.
+// Number of nodes with kernels of their own, such as products, within which a layer needs a value
+// again.
 constexpr int kNearHeavyNodes = 4;
 
-// What memory a value of the graph stands for.
+// The memory that a value of the graph stands for.
 enum class Role : uint8_t {
   kOther,     // there anyway, or not looked at
   kResidual,  // of the forward part
@@ -47,7 +48,7 @@ class Facts {
 
   const Graph& graph() const { return graph_; }
   bool is_clone(size_t node) const { return clone_[node]; }
-  // The value whose memory it is, or a part of it.
+  // Returns the value in whose memory `v` lies.
   ValueId base(ValueId v) const {
     const ValueId b = base_[v.index()];
     return is_kept(b) ? base_[original(b).index()] : b;
@@ -82,7 +83,7 @@ class Facts {
     if (is_clone(node_of(v)))
       return c == OpClass::kElementwise && node.n_results == 1 ? Role::kCheap : Role::kSolid;
     if (node.backward || is_output_[v.index()]) return Role::kOther;
-    // The stacks of a scan are what its own body makes them.
+    // The body of a scan makes its stacks.
     if (node.op == OpKind::kScan &&
         graph_.value(v).index >= node.n_results - node.as<ScanParams>().n_residuals)
       return Role::kOther;
@@ -97,11 +98,11 @@ class Facts {
   std::vector<Role> role_;
 };
 
-// What is recomputed before each node, in order.
+// By node, the nodes that are recomputed before it, in order.
 using Emissions = std::vector<std::vector<size_t>>;
 
-// One walk through the graph, in which recomputed values are made, held and dropped. Time is the
-// number of the node that runs.
+// One walk through the graph, which makes, holds and drops recomputed values. Time is the number of
+// the running node.
 class Walk {
  public:
   Walk(const Facts& facts, const std::vector<bool>& spared, bool keep_all)
@@ -117,7 +118,7 @@ class Walk {
     find_limit();
   }
 
-  // Returns recomputed values whose originals are to be kept; none when the walk stands.
+  // Returns recomputed values whose originals are to be kept; none if the walk succeeds.
   std::vector<ValueId> run() {
     for (Time t = 0; t < graph_.n_nodes() && keep_.empty(); ++t) step(t);
     for (ValueId v : graph_.outputs())
@@ -149,7 +150,7 @@ class Walk {
         });
     for (ValueId v : graph_.outputs())
       if (facts_.is_recomputed(facts_.base(v))) needs_[facts_.base(v).index()].insert(nodes.size());
-    // Operands of what is recomputed are needed when that is first needed.
+    // Operands of recomputed values are needed when these are first needed.
     for (size_t n = nodes.size(); n-- > 0;) {
       if (!facts_.is_clone(n)) continue;
       std::optional<Time> first;
@@ -166,7 +167,7 @@ class Walk {
     }
   }
 
-  // Keeps stand-ins for residuals as long as anything that cheap work makes of them may be needed.
+  // Keeps stand-ins for residuals while any value that cheap work makes of them may be needed.
   void prolong_spared() {
     std::vector<Time> last(graph_.n_values());
     for (size_t n = graph_.n_nodes(); n-- > 0;) {
@@ -184,8 +185,8 @@ class Walk {
     }
   }
 
-  // The most that residuals take, and what of a recomputed region stands for them. Work on one
-  // layer takes more.
+  // Finds the most bytes that residuals and their stand-ins take at a time. The work on one layer
+  // may take more.
   void find_limit() {
     std::vector<int64_t> change(graph_.n_nodes() + 1);
     for (size_t i = 0; i < graph_.n_values(); ++i) {
@@ -210,7 +211,7 @@ class Walk {
     }
   }
 
-  // Bytes that a backward node reads and makes, residuals aside.
+  // Returns the bytes that a backward node reads and makes, without residuals.
   int64_t work_bytes(Time t) const {
     const Node& node = graph_.nodes()[t];
     if (!node.backward) return 0;
@@ -258,7 +259,7 @@ class Walk {
     if (needs.empty() && alive_[v.index()]) die(v);
   }
 
-  // Recomputes `v` and what is missing for it.
+  // Recomputes `v` and the operands that are missing for it.
   void emit(ValueId v, Time t) {
     std::set<size_t> nodes;
     std::vector<size_t> stack = {facts_.node_of(v)};
@@ -285,8 +286,8 @@ class Walk {
     }
   }
 
-  // True when more waits than there is room for. What the layer at work needs again soon may take
-  // as much as its work does.
+  // True if more bytes wait than there is room for. Values that the current layer needs again soon
+  // may take as much as its work.
   bool is_over() const {
     if (live_ <= limit_) return false;
     if (live_ > limit_ + work_bytes_) return true;
@@ -304,8 +305,8 @@ class Walk {
   Time next_need(ValueId v) const { return *needs_[v.index()].begin(); }
   Time last_need(ValueId v) const { return *needs_[v.index()].rbegin(); }
 
-  // The nodes that recompute `v` once more at a later time, if none of them is beyond recomputing
-  // and what would have to live much longer for it is less than what `v` takes.
+  // Returns the number of nodes that recompute `v` at a later time. None if one of them cannot be
+  // recomputed, or if operands that would have to live much longer take as much as `v`.
   std::optional<int> chain_length(ValueId v, Time later, int most) const {
     int n_nodes = 0;
     int64_t prolonged = 0;
@@ -355,7 +356,8 @@ class Walk {
     });
   }
 
-  // Drops what waits, what is needed last first, as long as chains of that length give it back.
+  // Drops waiting values, the one needed last first, while chains of at most `most` nodes can
+  // recompute them.
   void drop_cheap(int most) {
     std::vector<ValueId> order;
     for (ValueId v : waiting_)
@@ -372,8 +374,8 @@ class Walk {
   void reduce() {
     drop_cheap(kShortChain);
     if (!is_over()) return;
-    // The last values of the chains fit in the room that residuals have left; the one before them
-    // is the one to begin from.
+    // The last values of the chains fit in the room that residuals have left. The value before them
+    // is the one from which to begin.
     std::vector<ValueId> stuck;
     int64_t room = limit_ - live_;
     for (ValueId v : waiting_)
@@ -418,8 +420,8 @@ class Walk {
   std::vector<ValueId> touched_, keep_;
 };
 
-// What stands for residuals behind the recomputation of what is not cheap: the fewest bytes that
-// all other recomputed values can be had from again by cheap work.
+// Chooses the values that stand for residuals after an expensive recomputation: the fewest bytes
+// from which cheap work can make all other recomputed values.
 std::vector<bool> choose_spared(const Facts& facts) {
   const Graph& graph = facts.graph();
   std::vector<bool> spared(graph.n_values());
@@ -473,7 +475,7 @@ std::vector<bool> choose_spared(const Facts& facts) {
   return spared;
 }
 
-// Writes the graph with its clones where the walk makes them.
+// Writes the graph with its clones in the places that the walk chose.
 class Writer {
  public:
   Writer(const Facts& facts, const Emissions& emissions)
@@ -499,7 +501,8 @@ class Writer {
   }
 
  private:
-  // What now holds `v`: aliases and leaves of the backward part are made when they are read.
+  // Returns the current image of `v`. Aliases and leaves of the backward part are made when they
+  // are read.
   ValueId read(ValueId v) {
     std::vector<ValueId> path;  // aliases, from the last one back to what holds the memory
     while (facts_.role(v) == Role::kAlias && facts_.is_clone(facts_.node_of(v))) {

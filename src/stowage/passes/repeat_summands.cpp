@@ -12,13 +12,15 @@
 namespace stow {
 namespace {
 
-// Arrays that repeated work reads are read again, and live until then: together they are at most this
-// share of what is then not stored.
+// Repeated work reads its operands again, and they live until then. Together they are at most 1 /
+// kReadShare of the bytes that are no longer stored.
 constexpr int64_t kReadShare = 2;
-// Work an element, in additions, that is worth repeating, and its nodes: a program has few.
+// Most work per element, in additions, that is worth repeating, and its most nodes: a program has
+// few.
 constexpr int64_t kMostWork = 150;
 constexpr size_t kMostNodes = 64;
-// An array that near caches hold is stored where it would cost a function, such as an exponential, again.
+// An array of at most kNearBytes, which near caches hold, is stored if repeating it costs a
+// function such as an exponential.
 constexpr int64_t kNearBytes = 64 << 10;
 constexpr int64_t kFunctionWork = 24;
 
@@ -45,9 +47,12 @@ int64_t work_of(OpKind op) {
 class Repeater {
  public:
   explicit Repeater(const Graph& from)
-      : from_(from), wants_(find_wants(from)), depths_(find_depths(from)), map_(from) {}
+      : from_(from),
+        value_readers_(find_value_readers(from)),
+        depths_(find_depths(from)),
+        map_(from) {}
 
-  // Nothing where the graph stays as it is.
+  // Returns none if the graph stays as it is.
   std::optional<Graph> run() {
     find_times();
     repeat_in_nested();
@@ -63,29 +68,31 @@ class Repeater {
   }
 
  private:
-  // One making of a value: for reductions of one space and depth; the first also for all others that
-  // read it.
+  // The times at which a value is made, each for reductions of one space and depth. The first one
+  // also serves all other readers.
   using Times = std::vector<SumReader>;
 
   static bool unite_sums(SumReader& into, const SumReader& other) {
     return into.depth == other.depth && unite(into.space, other.space);
   }
-  static Times times_of(const Wants& wants) {
+  static Times times_of(const ValueReaders& readers) {
     Times times;
-    // The deepest in its axes' own order serves other readers too: they come after it.
+    // The deepest reduction in its axes' own order serves other readers too, since they come after
+    // it.
     const SumReader* last = nullptr;
-    for (const SumReader& sum : wants.sums)
-      if (wants.elsewhere && sum.space.axes.empty() && (last == nullptr || sum.depth > last->depth))
+    for (const SumReader& sum : readers.sums)
+      if (readers.in_memory_downstream && sum.space.axes.empty() &&
+          (last == nullptr || sum.depth > last->depth))
         last = &sum;
     if (last != nullptr)
       times.push_back(*last);
-    else if (wants.elsewhere)
+    else if (readers.in_memory_downstream)
       times.push_back({{}, -1});
-    // From the first in the graph on.
-    for (size_t i = wants.sums.size(); i-- > 0;)
+    // Starts with the first reduction in the graph.
+    for (size_t i = readers.sums.size(); i-- > 0;)
       if (std::none_of(times.begin(), times.end(),
-                       [&](SumReader& other) { return unite_sums(other, wants.sums[i]); }))
-        times.push_back(wants.sums[i]);
+                       [&](SumReader& other) { return unite_sums(other, readers.sums[i]); }))
+        times.push_back(readers.sums[i]);
     return times;
   }
 
@@ -94,15 +101,14 @@ class Repeater {
     for (const Node& node : from_.nodes()) {
       if (op_class(node.op) != OpClass::kElementwise) continue;
       const ValueId v = node.first_result;
-      const Wants& wants = wants_[v.index()];
-      if (wants.in_memory || from_.type(v).kind != MemoryKind::kDevice) continue;
-      Times times = times_of(wants);
+      const ValueReaders& readers = value_readers_[v.index()];
+      if (readers.in_memory || from_.type(v).kind != MemoryKind::kDevice) continue;
+      Times times = times_of(readers);
       if (times.size() > 1 && is_worth_repeating(v)) times_[v.index()] = std::move(times);
     }
   }
 
-  // True if what is repeated with v, all that it is made of that is repeated too, is little work on
-  // little.
+  // True if v and the operands that are repeated with it are little work on few bytes.
   bool is_worth_repeating(ValueId v) const {
     std::vector<ValueId> made = {v}, read;
     int64_t bytes = 0, work = 0;
@@ -149,7 +155,7 @@ class Repeater {
     }
   }
 
-  // Value v as made for a reduction: where that is another making than the first, on the first demand.
+  // Returns value v as made for a reduction. Any making but the first is added on first demand.
   ValueId image(ValueId v, const SumReader& sum) {
     const Times& times = times_[v.index()];
     std::vector<ValueId>& made = made_[v.index()];
@@ -182,10 +188,11 @@ class Repeater {
     if (cls == OpClass::kReduce)
       sum = {space_of(from_, node), depths_[node.operands[0].index()]};
     if (cls == OpClass::kElementwise) {
-      // A value that is made once reads the operands made for the same reductions.
+      // A value that is made only once reads operands made for the same reductions.
       const ValueId v = node.first_result;
-      const Times times = times_of(wants_[v.index()]);
-      if (!wants_[v.index()].in_memory && (times.size() == 1 || times_[v.index()].size() > 1))
+      const ValueReaders& readers = value_readers_[v.index()];
+      const Times times = times_of(readers);
+      if (!readers.in_memory && (times.size() == 1 || times_[v.index()].size() > 1))
         sum = times[0];
     }
     const NodeId made = copy_of(id, sum ? &*sum : nullptr);
@@ -193,13 +200,13 @@ class Repeater {
   }
 
   const Graph& from_;
-  const std::vector<Wants> wants_;
+  const std::vector<ValueReaders> value_readers_;
   const std::vector<int> depths_;
   std::vector<Times> times_;  // of values; more than one where they are repeated
   std::vector<std::vector<GraphPtr>> nested_;  // of nodes
   bool nested_changed_ = false;
   Graph to_;
-  ValueMap map_;  // of what is repeated the first
+  ValueMap map_;  // by value, the first making
   std::vector<std::vector<ValueId>> made_;  // the others, where there is demand
   std::vector<RegionId> regions_;
 };

@@ -13,14 +13,14 @@
 namespace stow {
 namespace {
 
-// What is this much smaller than what it is broadcast to may be kept.
+// A value this many times smaller than its broadcast may be kept.
 constexpr int64_t kSmallShare = 16;
 
 class Repeater {
  public:
   explicit Repeater(const Graph& from) : from_(from), users_(from), map_(from) { find_streamed(); }
 
-  // The same graph, `changed` left alone, where nothing is to be repeated.
+  // Returns the graph, unchanged and with `changed` left alone if nothing is to be repeated.
   Graph run(bool& changed) {
     for (size_t n = 0; n < from_.n_nodes(); ++n) find_late_readers(NodeId(n));
     if (late_.empty()) return from_;
@@ -33,10 +33,10 @@ class Repeater {
   }
 
  private:
-  // How a node reads a value: not, through elementwise work alone, or through more.
+  // How a node reads a value: not at all, through elementwise work only, or through other work.
   enum class Reach : uint8_t { kNone, kNear, kFar };
 
-  // Elementwise work over nothing but moves to the device and what is small, and over other such
+  // Finds elementwise work whose operands are moves to the device, small values, or other such
   // work.
   void find_streamed() {
     streamed_.assign(from_.n_values(), false);
@@ -57,7 +57,8 @@ class Repeater {
     return from_.type(x).elems() * kSmallShare <= beside;
   }
 
-  // Readers of streamed work that also wait for something else than elementwise work over it.
+  // Finds readers of streamed work that also wait for something other than elementwise work over
+  // it.
   void find_late_readers(NodeId id) {
     const ValueId v = from_.node(id).first_result;
     if (from_.node(id).n_results != 1 || !streamed_[v.index()] || users_.of(v).size() < 2) return;
@@ -96,7 +97,7 @@ class Repeater {
     for (int i = 0; i < node.n_results; ++i) types.push_back(from_.type(node.result(i)));
     return to_.add_node(std::move(copy), types);
   }
-  // Streamed work done a second time, all of it; the late readers of one value share that.
+  // Repeats streamed work completely; the late readers of one value share the copy.
   ValueId again(ValueId v, std::map<ValueId, ValueId>& made_again) {
     if (!streamed_[v.index()]) return map_[v];
     if (const auto it = made_again.find(v); it != made_again.end()) return it->second;

@@ -40,13 +40,14 @@ class Planner {
   int64_t local_bytes(const AxisSharding& s) const { return local_type(type_, s, mesh_).bytes(); }
   size_t rank() const { return at_.axes.size(); }
 
-  // The axes that must be added behind those that cut array axis i; none where others stand there.
+  // Returns the mesh axes to append to those that cut array axis i; none if these are no prefix of
+  // the wanted ones.
   MeshAxes extension(size_t i) const {
     const MeshAxes &have = at_.axes[i], &want = to_.axes[i];
     if (common_prefix(have, want) != have.size()) return {};
     return MeshAxes(want.begin() + static_cast<ptrdiff_t>(have.size()), want.end());
   }
-  // The first of them for which the predicate holds.
+  // Returns the leading axes for which the predicate holds.
   template <typename Holds>
   static MeshAxes leading(const MeshAxes& axes, Holds holds) {
     return MeshAxes(axes.begin(), std::find_if_not(axes.begin(), axes.end(), holds));
@@ -105,7 +106,7 @@ class Planner {
     if (!plan_.steps.empty()) plan_.steps.back().after.kind = ReduceKind::kSum;
   }
 
-  // Axes at the end of those of array axis i that array axis j wants next.
+  // Moves mesh axes from the end of array axis i to array axis j, which needs them next.
   bool all_to_all() {
     for (size_t i = 0; i < rank(); ++i) {
       const MeshAxes& have = at_.axes[i];

@@ -17,7 +17,7 @@
 namespace stow {
 namespace {
 
-// Rewrites the graph of one level: readers see kept values or clones.
+// Rewrites the graph of one level: readers read kept values or clones.
 class Rewriter {
  public:
   Rewriter(const Graph& from, const ResidualLevel& level, const std::vector<bool>& kept, int depth,
@@ -58,7 +58,7 @@ class Rewriter {
     to_.set_outputs(map_.images(from_.outputs()));
     return std::move(to_);
   }
-  /// Which nodes of the result recompute others.
+  /// Returns the nodes of the result that recompute others.
   Recomputation take_recomputation() {
     made_.original.resize(to_.n_values());
     return std::move(made_);
@@ -94,7 +94,7 @@ class Rewriter {
     made_.clone.push_back(false);
     return to_.node(to_.add_node(std::move(node), {&type, 1})).result();
   }
-  // A kept value as a reader sees it: brought back, once, where it waits elsewhere.
+  // Returns a kept value as a reader reads it. An offloaded value is brought back once.
   ValueId kept_value(ValueId v) {
     if (!is_offloaded(v)) return map_[v];
     ValueId& fetched = fetched_[v.index()];
@@ -103,10 +103,11 @@ class Rewriter {
     return fetched;
   }
 
-  // What a reader reads for `v`: the value itself when kept or no forward work, else a clone.
+  // Returns the value that a reader of `v` reads: `v` itself if it is kept or no forward work, else
+  // a clone.
   ValueId read(ValueId v) {
     if (!level_.is_forward_value(v) || kept_[v.index()]) return kept_value(v);
-    // Clones what is missing, in the order in which it was computed first.
+    // Clones the missing nodes in the order in which they were computed first.
     std::set<size_t> missing;
     std::vector<ValueId> stack = {v};
     while (!stack.empty()) {
@@ -133,7 +134,7 @@ class Rewriter {
     add(node, std::move(copy), clones_);
   }
 
-  // The node, given what is kept of a scan's body; that is `more` operands.
+  // Returns the node, given the kept values of a scan's body, which are `more` operands.
   Node as_cloned(const Node& node, std::vector<ValueId>& more) const {
     const auto found = exposed_.find(static_cast<size_t>(&node - from_.nodes().data()));
     if (found == exposed_.end()) return node;
@@ -148,7 +149,7 @@ class Rewriter {
     return given_exposed(node, found->second, given);
   }
 
-  // The region of a clone: as before, less the outermost, which is realised now.
+  // Returns the region of a clone: as before without the outermost one, which is realised now.
   RegionId inner_region(const Node& node) {
     const std::vector<RegionId> chain = region_chain(from_, node.region);
     RegionId parent;
@@ -187,7 +188,7 @@ Graph realize_flat(const Graph& graph, const PolicyPtr& override_policy, PolicyR
                               std::vector<ValueId>(graph.n_values())};
   bool widened = false;
   for (int depth = 0;; ++depth) {
-    // A policy around a scan acts on the values of its body.
+    // A policy around a scan acts on values of its body.
     ExposedGraph exposed = expose_scans(current, [&](const Node& node) -> const Policy* {
       const auto n = static_cast<size_t>(&node - current.nodes().data());
       if (!node.region.valid() || recomputation.clone[n] || node.backward != (depth > 0))
@@ -212,7 +213,7 @@ Graph realize_flat(const Graph& graph, const PolicyPtr& override_policy, PolicyR
     if (depth == 0) level.costly_inputs_ = costly;
     if (depth == 0) level.boundary_outputs_ = boundary_outputs;
     const std::vector<bool> kept = level.choose_kept();
-    // Stacks that nothing reads after all are no results of their scans.
+    // Stacks that nothing reads are not results of their scans.
     if (level.crossing().empty()) {
       if (shorten)
         current = shorten_lives(current, recomputation, requests.report.limits, requests.most_kept_in_turn);
@@ -225,7 +226,7 @@ Graph realize_flat(const Graph& graph, const PolicyPtr& override_policy, PolicyR
   }
 }
 
-// The forward scan whose residuals `node` reads, if it is a backward scan of this graph.
+// Returns the forward scan whose residuals `node` reads, if it is a backward scan of this graph.
 const Node* forward_of(const Graph& graph, const Node& node) {
   if (node.op != OpKind::kScan || !node.backward) return nullptr;
   for (ValueId v : node.operands) {
@@ -283,8 +284,8 @@ class PairRewriter {
     std::map<const Node*, int> readers;
     for (const Node& node : from_.nodes())
       if (const Node* forward = forward_of(from_, node)) ++readers[forward];
-    // Of a chain, as where a scan that goes along with another has a gradient and both are
-    // recomputed, the last two are a pair.
+    // Of a chain, only the last two scans are a pair. A scan that is merged with another, has a
+    // gradient, and is recomputed with it gives a chain.
     for (size_t n = from_.n_nodes(); n-- > 0;) {
       const Node& node = from_.nodes()[n];
       const Node* forward = forward_of(from_, node);
@@ -296,7 +297,7 @@ class PairRewriter {
       std::set<ValueId> carries;
       for (int k = 0; k < js.forward.n_carries; ++k)
         carries.insert(js.body.inputs()[static_cast<size_t>(js.forward.n_consts + k)]);
-      // An iteration's residuals are kept for all iterations, and what it recomputes is not.
+      // An iteration's residuals are kept for all iterations; its recomputed values are not.
       js.body = realize(js.body, override_, requests_, carries, nullptr, false);
       pair.n_backward_consts = js.n_backward_consts;
       pair.split = split_joint_scan(js);
@@ -304,7 +305,7 @@ class PairRewriter {
     }
   }
 
-  // True when a residual is read by anything but the backward scan.
+  // True if any node but the backward scan reads a residual.
   bool residuals_escape(const Node& forward, const Node& backward) const {
     const int first = forward.n_results - forward.as<ScanParams>().n_residuals;
     const auto is_residual = [&](ValueId v) {
@@ -378,7 +379,8 @@ class PairRewriter {
   std::vector<Pair> pairs_;
 };
 
-// Loops and conds that are no part of a pair may hold joint graphs of their own (a gradient inside a loop).
+// Loops and conds outside of pairs may hold joint graphs of their own, such as a gradient inside a
+// loop.
 Graph descend(const Graph& graph, const PolicyPtr& override_policy, PolicyRequests& requests) {
   Graph out = graph;
   for (size_t n = 0; n < out.n_nodes(); ++n) {
@@ -396,8 +398,8 @@ Graph realize(const Graph& joint, const PolicyPtr& override_policy, PolicyReques
                                    const std::vector<bool>& boundary) {
     return realize(graph, override_policy, requests, costly, &boundary, shorten);
   };
-  // In a branch of a cond a name may be missing: another branch may have it.
-  // What overrides them is a choice of ours, not a request.
+  // A branch of a cond may lack a name that another branch has. An overriding policy is a choice of
+  // this compiler, not a request.
   if (!boundary_outputs && !override_policy)
     check_wanted_names(joint, requests, !costly_inputs.empty());
   const Graph prepared =

@@ -24,8 +24,8 @@ bool in_one_slot(const View& view, int64_t slot_bytes) {
          });
 }
 
-// The slots of a stack become parts of a new one, and live and die as before. Where one write
-// begins several, or slots have parts, all that an iteration has lives from its first use on.
+// Makes the slots of a stack the parts of a new one, with the same lifetimes. If one write begins
+// several slots, or slots have parts, all parts of an iteration live from its first use on.
 void make_parts(Buffer& b, BufferId id, std::span<Instruction* const> list) {
   bool by_slot = b.parts.size() == 1;
   for_each_view_of(id, list, [&](const View& view) {

@@ -22,8 +22,8 @@ uint64_t splat_bits(const Graph& graph, ValueId v) {
   return bits;
 }
 
-// The number of the step: of an equal one, where the program has it. Passes leave equal nodes where
-// one is to be computed again in the backward part; in one program that would be for nothing.
+// Returns the number of the step, or of an equal one in the program. Passes leave equal nodes if
+// one is to be recomputed in the backward part; a program needs no second one.
 int32_t add_step(RowProgram& program, const Step& step) {
   const auto at = std::find(program.steps.begin(), program.steps.end(), step);
   if (at != program.steps.end()) return static_cast<int32_t>(at - program.steps.begin());
@@ -56,12 +56,13 @@ RowsBuilder::RowsBuilder(const Graph& graph, const Unit& unit, const Units& unit
     }
     for (int i = 0; i < node.n_results; ++i)
       if (const ValueId v = node.result(i);
-          only.valid() ? v == only : units.uses[v.index()].needed && v != unit.epilogue_output)
+          only.valid() ? v == only
+                       : units.uses[v.index()].needs_memory && v != unit.epilogue_output)
         (graph.type(v).elems() > 0 ? stores_ : empty_).push_back(v);
   }
 }
 
-// True for what the program makes by itself: splats, iotas of its space, members' values.
+// True for values that the program makes itself: splats, iotas of its space, values of members.
 bool RowsBuilder::is_step(ValueId v) const {
   const ValueUse& use = units_.uses[v.index()];
   if (use.splat) return true;
@@ -86,7 +87,7 @@ int32_t RowsBuilder::operand_step(RowProgram& program, std::map<ValueId, int32_t
   }
   if (const auto it = steps.find(use.canon); it != steps.end()) return it->second;
   if (is_member(use.root)) {
-    // A member's row value through broadcasts and reshapes.
+    // A member's row value may be read through broadcasts and reshapes.
     const auto it = steps.find(use.root);
     STOW_CHECK(it != steps.end(), "a fused operand is not made yet");
     return it->second;
@@ -104,7 +105,8 @@ int32_t RowsBuilder::operand_step(RowProgram& program, std::map<ValueId, int32_t
   return steps[use.canon] = add_step(program, step);
 }
 
-// Strides along the iteration space of a window that is full, one a row, or one a column.
+// Returns strides along the iteration space for a window that is full, one value per row, or one
+// per column.
 Dims RowsBuilder::program_strides(const View& view) const {
   const size_t rank = unit_.dims.size(), rows = static_cast<size_t>(n_row_dims_);
   Dims strides(rank, 0);
@@ -126,7 +128,7 @@ RowProgram RowsBuilder::build(const std::vector<View>& inputs,
   program.n_group_dims = n_group_dims_;
   for (const View& view : inputs) {
     Dims strides = program_strides(view);
-    // A window without elements, a broadcast too, is not one value for all points: nothing is there.
+    // A window without elements, even a broadcast, must not look like one value for all points.
     for (size_t i = 0; i < strides.size() && view.elems() == 0; ++i)
       if (unit_.dims[i] == 0) strides[i] = 1;
     program.inputs.push_back({view.dtype, std::move(strides)});

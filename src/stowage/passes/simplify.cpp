@@ -12,17 +12,17 @@
 namespace stow {
 namespace {
 
-// Not merged with what does the same.
+// True for ops that are not merged with equal ones.
 bool is_kept_apart(OpKind op) {
   return op == OpKind::kOptimizationBarrier || has_effect(op);
 }
 
-// Nodes of a graph by what they compute.
+// The nodes of a graph by what they compute.
 class Merger {
  public:
   explicit Merger(const Graph& graph, size_t expected) : graph_(graph) { nodes_.reserve(expected); }
 
-  /// A node of the graph that does what `node` does; else `next`, which is taken to become it.
+  /// Returns a node of the graph that equals `node`, else `next`, which is entered as that node.
   NodeId find_or_enter(const Node& node, NodeId next) {
     const size_t hash = hash_of(node);
     const auto [begin, end] = nodes_.equal_range(hash);
@@ -48,7 +48,7 @@ class Merger {
   std::unordered_multimap<size_t, NodeId> nodes_;
 };
 
-// Whether nobody but `reader` has a use for what `v` computes element by element.
+// True if only `reader` uses `v`, which is computed element by element.
 bool is_made_for(const Graph& graph, const std::vector<int>& uses, ValueId v, const Node& reader) {
   if (graph.is_input(v) || uses[v.index()] != 1) return false;
   const Node& maker = graph.def(v);
@@ -56,7 +56,7 @@ bool is_made_for(const Graph& graph, const std::vector<int>& uses, ValueId v, co
          maker.backward == reader.backward && !maker.escapes_region && !reader.escapes_region;
 }
 
-// Whether something is computed for a reverse alone, nested graphs included.
+// True if something is computed only for a reverse, here or in a nested graph.
 bool reverses_what_is_made_for_it(const Graph& graph) {
   std::vector<int> uses;
   for (const Node& node : graph.nodes()) {
@@ -97,7 +97,7 @@ class Simplifier {
   }
 
  private:
-  // Of every value the reverse that it is computed for, through other ops or at once.
+  // For every value, finds the reverse for which it is computed, directly or through other ops.
   static void find_turned(const Graph& graph, std::vector<const Node*>& turned) {
     const std::vector<int> uses = count_uses(graph);
     for (size_t n = graph.n_nodes(); n-- > 0;) {
@@ -109,8 +109,8 @@ class Simplifier {
         if (is_made_for(graph, uses, v, *by)) turned[v.index()] = by;
     }
   }
-  // Computes a value backwards. Its operands are reversed where they lie in memory: a kernel reads
-  // no value that it computes but at its own place, so that would have to be written out first.
+  // Computes a value in reversed order. Its operands are reversed where they lie in memory: a
+  // kernel reads computed values only at their own place, so others would have to be stored first.
   static void compute_turned(const Graph& from, const Node& node,
                              const std::vector<const Node*>& turned, Graph& to, ValueMap& map,
                              Merger& merger) {
@@ -130,7 +130,7 @@ class Simplifier {
     map.set(node.first_result, add(std::move(copy), from.type(node.first_result)));
   }
 
-  // `uses` of the values of `from`, counted when first needed.
+  // `uses`: of the values of `from`, counted when first needed.
   void rewrite_node(const Graph& from, const Node& node, Graph& to, ValueMap& map, Merger& merger,
                     std::vector<int>& uses) {
     Node copy = node;
@@ -161,14 +161,15 @@ class Simplifier {
                                   : to.node(id).result(next++));
   }
 
-  // The result of a node of one, which the graph may have.
+  // Returns the result of a node with one result, which the graph may have already.
   static ValueId add_or_find(Node node, const ArrayType& type, Graph& to, Merger& merger) {
     const NodeId id = merger.find_or_enter(node, NodeId(to.n_nodes()));
     if (id.index() == to.n_nodes()) to.add_node(std::move(node), {&type, 1});
     return to.node(id).result();
   }
 
-  // Has the trailing axes of a reduction reduced first; `node` is left the rest.
+  // Adds a node that reduces the trailing axes of a reduction; `node` becomes the reduction of the
+  // others.
   static void reduce_rows(int first_axis, Graph& to, Node& node, Merger& merger) {
     const ArrayType& whole = to.type(node.operands[0]);
     const auto first = static_cast<std::ptrdiff_t>(first_axis);
@@ -183,7 +184,7 @@ class Simplifier {
     node.params = AxesParams{std::move(left)};
   }
 
-  // Has a slice of what dynamic_slice takes out taken out alone; `copy` is left a reshape of it.
+  // Adds a slice that takes only the used part of a dynamic_slice; `copy` becomes a reshape of it.
   void narrow(const Graph& from, const Node& node, Graph& to, const ValueMap& map, Merger& merger,
               std::vector<int>& uses, Node& copy) {
     if (uses.empty()) uses = count_uses(from);
@@ -225,7 +226,7 @@ class Simplifier {
 
 Graph simplify(const Graph& graph) {
   Graph simple = remove_dead_code(Simplifier(false).rewrite(graph));
-  // Each time fewer ops are before a reverse.
+  // Each round leaves fewer ops before a reverse.
   while (reverses_what_is_made_for_it(simple))
     simple = remove_dead_code(Simplifier(true).rewrite(simple));
   return simple;

@@ -41,7 +41,7 @@ class WorkSinker {
   // ---- what can be made slice by slice ----
 
   bool is_uniform(ValueId v) const { return uniform_source(from_, v).valid(); }
-  // A move to the device that nothing needs whole but this scan: other work over it is streamed.
+  // True for a move to the device that only this scan needs whole: other readers are streamed.
   bool is_slicewise_fetch(const Node& scan, ValueId v) const {
     if (!is_fetch(from_, v) || returned_[v.index()]) return false;
     return std::all_of(users_.of(v).begin(), users_.of(v).end(), [&](const Use& use) {
@@ -51,7 +51,7 @@ class WorkSinker {
       return op_class(reader.op) == OpClass::kElementwise || first_reduced_axis(reader) > 0;
     });
   }
-  // Elementwise work that one node alone reads, over what is brought in and scalars.
+  // True for elementwise work over fetched values and scalars that only one node reads.
   bool is_work(const Node& scan, ValueId v) const {
     if (from_.is_input(v) || returned_[v.index()] || users_.of(v).size() != 1) return false;
     const Node& node = from_.def(v);
@@ -75,7 +75,7 @@ class WorkSinker {
 
   // ---- the scan that makes it ----
 
-  // What the body is given beside what it has.
+  // The values that the body gets in addition to its own.
   struct Given {
     std::vector<ValueId> scalars;
     std::vector<std::pair<ValueId, int64_t>> stacks;  // elsewhere, with the axis that is scanned
@@ -130,7 +130,7 @@ class WorkSinker {
     for (int i = 0; i < node.n_results; ++i) map_.set(node.result(i), to_.node(id).result(i));
   }
 
-  // Of the graph around: its scalars, and slices along an axis, in the body.
+  // By value of the outer graph: scalars, and slices along an axis, in the body.
   using Known = std::map<std::pair<ValueId, int64_t>, Val>;
   static constexpr int64_t kWhole = -1;
 

@@ -23,7 +23,7 @@ class Sinker {
   }
 
  private:
-  // The readers of each value, outputs being some; the last move that reads it.
+  // Counts the readers of each value, including outputs, and finds the last move that reads it.
   void count_readers() {
     n_readers_ = count_uses(from_);
     mover_.resize(from_.n_values());
@@ -42,7 +42,7 @@ class Sinker {
     return is_stacked(from_, node.result(result));
   }
 
-  // Values that are made where they are moved to, from the last reader back.
+  // Finds, from the last reader back, values that are made in the memory to which they are moved.
   void choose() {
     goes_to_.resize(from_.n_values());
     skipped_.resize(from_.n_nodes());
@@ -64,7 +64,7 @@ class Sinker {
           moved_by_[v.index()] = wanted_.at(v).second;
         }
       }
-      // What is only looked at goes where its view goes.
+      // An operand that is only viewed goes to the memory of its view.
       if ((node.op == OpKind::kReshape || node.op == OpKind::kConcatenate) &&
           goes_to_[node.result().index()])
         for (ValueId v : node.operands)
@@ -85,7 +85,7 @@ class Sinker {
 
   void emit(const Node& node) {
     const auto n = static_cast<size_t>(&node - from_.nodes().data());
-    if (skipped_[n]) {  // what it moves is there already
+    if (skipped_[n]) {  // its operand is there already
       map_.set(node.result(), map_[node.operands[0]]);
       return;
     }
@@ -110,7 +110,7 @@ class Sinker {
     for (int i = 0; i < node.n_results; ++i) map_.set(node.result(i), to_.node(id).result(i));
   }
 
-  // The body with moves of the slices that go elsewhere; these sink further.
+  // Returns the body with moves of the slices that go to another memory; these moves sink further.
   GraphPtr moved_body(const Node& scan) {
     Graph body = *scan.graphs[0];
     std::vector<ValueId> outputs = body.outputs();

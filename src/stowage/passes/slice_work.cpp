@@ -13,23 +13,23 @@
 namespace stow {
 namespace {
 
-// What each scan's body is to make slices of, in the order of the graph.
+// By scan, the values of which its body is to make slices, in the order of the graph.
 using Wanted = std::map<NodeId, std::vector<ValueId>>;
 
 bool is_scan_result(const Graph& graph, ValueId v) {
   return !graph.is_input(v) && graph.def(v).op == OpKind::kScan;
 }
 
-// The place of a value among the results of a scan that stack slices along the first axis; -1 for
-// carries and other stacks.
+// Returns the index of a value among its scan's results if it stacks slices along the first axis,
+// else -1.
 int stack_index(const Graph& graph, ValueId v) {
   const auto& p = graph.def(v).as<ScanParams>();
   const int i = graph.value(v).index;
   return i >= p.n_carries && p.out_axes[static_cast<size_t>(i - p.n_carries)] == 0 ? i : -1;
 }
 
-// The value on the device in the scan's body of which a stack holds the slices, moved away or not;
-// invalid where the body makes it in another memory.
+// Returns the device value in the scan's body whose slices a stack holds, moved to another memory
+// or not. Invalid if the body makes it in another memory.
 ValueId slice_here(const Graph& graph, ValueId stack) {
   const int i = stack_index(graph, stack);
   if (i < 0) return ValueId();
@@ -57,7 +57,7 @@ class Rewriter {
   }
 
  private:
-  // What a body is given beside what it has.
+  // The values that the body gets in addition to its own.
   struct Given {
     std::vector<ValueId> scalars, stacks;
   };
@@ -77,7 +77,7 @@ class Rewriter {
     else
       emit_scan(node, found->second);
   }
-  // A value that may stand behind the node that is being emitted.
+  // Returns a value that may stand behind the node that is being emitted.
   ValueId ensure(ValueId v) {
     if (!map_.has(v)) {
       for (ValueId operand : from_.def(v).operands) ensure(operand);
@@ -105,7 +105,7 @@ class Rewriter {
       copy.operands.push_back(map_[v]);
       p.in_axes.push_back(0);
     }
-    // Before the residuals, which are the last.
+    // New results come before the residuals, which are last.
     const int first_new = node.n_results - p.n_residuals;
     p.out_axes.insert(p.out_axes.begin() + (first_new - p.n_carries), wanted.size(), 0);
     copy.n_results += static_cast<int>(wanted.size());
@@ -119,7 +119,7 @@ class Rewriter {
       map_.set(results[i], to_.node(id).result(static_cast<int>(i)));
   }
 
-  // Scalars and stacks that the work on a value's slices needs and the body has not got.
+  // Collects scalars and stacks that work on a value's slices needs and the body lacks.
   void collect(const Node& scan, ValueId v, Given& given, std::set<ValueId>& seen) const {
     if (!seen.insert(v).second || is_uniform_constant(from_, v)) return;
     if (const ValueId source = uniform_source(from_, v); source.valid()) {
@@ -133,7 +133,7 @@ class Rewriter {
     if (is_scan_result(from_, v)) return;
     for (ValueId operand : from_.def(v).operands) collect(scan, operand, given, seen);
   }
-  // Which operand of the scan gives the body slices of an argument of the graph.
+  // Returns the operand of the scan that gives the body slices of an argument of the graph.
   static int scanned_at(const Node& scan, ValueId v) {
     const auto& p = scan.as<ScanParams>();
     const auto first_x = static_cast<size_t>(p.n_consts + p.n_carries);
@@ -190,7 +190,7 @@ class Rewriter {
     return Shape(Dims(dims.begin() + 1, dims.end()));
   }
 
-  // What a value of this graph is in one iteration of the scan.
+  // Returns a value of this graph as it is in one iteration of the scan.
   Val on_slice(Body& body, ValueId v) {
     if (const auto it = body.known.find(v); it != body.known.end()) return it->second;
     return body.known.emplace(v, make_slice(body, v)).first->second;
@@ -212,7 +212,7 @@ class Rewriter {
       if (const auto it = fetched_.find({&body.scan, there}); it != fetched_.end())
         return Val(b, it->second);
     }
-    const auto stand_for_node = [&] {  // what its operands need says what it is for itself
+    const auto stand_for_node = [&] {  // on_slice() of an operand changes both
       b.provenance = node.provenance;
       b.backward = node.backward;
     };
@@ -301,7 +301,7 @@ class UpdateFinder {
  private:
   enum class Role : uint8_t {
     kNone,
-    kStack,   // what the scan stacks
+    kStack,   // stacked by the scan
     kFree,    // made of arguments alone, of as many slices, slice by slice
     kMember,  // made of stacks slice by slice
     kSum      // a reduction of stacks or members that keeps the first axis
@@ -346,8 +346,8 @@ class UpdateFinder {
     const bool moves = node.op == OpKind::kDevicePut;
     const bool views = keeps_slices(node);
     if (!reduces && !moves && !views && op_class(node.op) != OpClass::kElementwise) return;
-    // A scale of each row is a reduction that the rows are divided by and that is kept. What else reads
-    // reductions, as a norm, reads them behind the scan.
+    // A scale of each row is a reduction that divides the rows and is kept. Other readers of
+    // reductions, such as a norm, stand behind the scan.
     const auto is_read = [&](ValueId operand) {
       return is_sliced(operand) || ((views || moves) && role(operand) == Role::kSum);
     };
@@ -364,7 +364,7 @@ class UpdateFinder {
     for (ValueId operand : node.operands)
       if (is_read(operand)) join(operand, v);
   }
-  // Whether a view's slices along the first axis are views of its operand's slices.
+  // True if a view's slices along the first axis are views of its operand's slices.
   bool keeps_slices(const Node& node) const {
     if (node.op != OpKind::kReshape && node.op != OpKind::kBroadcast) return false;
     if (!has_slices(node.operands[0]) || !has_slices(node.first_result)) return false;
@@ -386,8 +386,8 @@ class UpdateFinder {
   }
   void join(ValueId a, ValueId b) { group_[group_of(a)] = group_of(b); }
 
-  // What the work of whole groups leaves behind: a group whose stacks and members nothing else
-  // reads, and that ends in results.
+  // Returns the results of whole groups: of those whose stacks and members nothing else reads, and
+  // that end in results.
   std::vector<ValueId> results_of_groups() {
     std::set<size_t> ends, open;
     for (size_t i = 0; i < graph_.n_values(); ++i) {
@@ -426,7 +426,7 @@ Graph sum_slices(const Graph& graph) {
 
 namespace {
 
-// The graph with update_slices() done in the bodies of its scans.
+// Returns the graph with update_slices() done in the bodies of its scans.
 Graph with_bodies_updated(const Graph& graph) {
   Graph to;
   ValueMap map(graph);

@@ -10,7 +10,8 @@
 namespace stow {
 namespace {
 
-// Stacks of scans, whole or as parts, that one node alone reads, and the memory they are to go to.
+// Finds stacks of scans, whole or in parts, that only one node reads, and the memory to which they
+// go.
 class Finder {
  public:
   explicit Finder(const Graph& graph)

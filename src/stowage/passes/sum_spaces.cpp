@@ -5,7 +5,7 @@
 namespace stow {
 namespace {
 
-// Elements of a row that one program reads again (fuse.cpp).
+// Most elements of a row that one program reads again (fuse.cpp).
 constexpr int64_t kMostInOneRow = int64_t{1} << 14;
 
 void add(std::vector<SumReader>& sums, const SumReader& sum) {
@@ -71,13 +71,13 @@ std::vector<int> find_depths(const Graph& graph) {
   return depths;
 }
 
-std::vector<Wants> find_wants(const Graph& graph) {
-  std::vector<Wants> wants(graph.n_values());
+std::vector<ValueReaders> find_value_readers(const Graph& graph) {
+  std::vector<ValueReaders> readers(graph.n_values());
   const std::vector<int> depths = find_depths(graph);
-  for (ValueId v : graph.outputs()) wants[v.index()].in_memory = true;
-  const auto pass_on = [&](const Wants& from, ValueId v) {
-    Wants& to = wants[v.index()];
-    to.elsewhere |= from.elsewhere || from.in_memory;
+  for (ValueId v : graph.outputs()) readers[v.index()].in_memory = true;
+  const auto pass_on = [&](const ValueReaders& from, ValueId v) {
+    ValueReaders& to = readers[v.index()];
+    to.in_memory_downstream |= from.in_memory_downstream || from.in_memory;
     if (from.in_memory) return;
     for (const SumReader& sum : from.sums) add(to.sums, sum);
   };
@@ -87,19 +87,19 @@ std::vector<Wants> find_wants(const Graph& graph) {
     for (size_t i = 0; i < node.operands.size(); ++i) {
       const ValueId v = node.operands[i];
       if (cls == OpClass::kElementwise) {
-        pass_on(wants[node.first_result.index()], v);
+        pass_on(readers[node.first_result.index()], v);
       } else if (cls == OpClass::kIdentity) {
-        const Wants& same = wants[node.result(static_cast<int>(i)).index()];
+        const ValueReaders& same = readers[node.result(static_cast<int>(i)).index()];
         pass_on(same, v);
-        wants[v.index()].in_memory |= same.in_memory;
+        readers[v.index()].in_memory |= same.in_memory;
       } else if (cls == OpClass::kReduce) {
-        add(wants[v.index()].sums, {space_of(graph, node), depths[v.index()]});
+        add(readers[v.index()].sums, {space_of(graph, node), depths[v.index()]});
       } else {
-        wants[v.index()].in_memory = true;
+        readers[v.index()].in_memory = true;
       }
     }
   }
-  return wants;
+  return readers;
 }
 
 }  // namespace stow

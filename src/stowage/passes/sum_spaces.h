@@ -36,10 +36,11 @@ struct SumReader {
 };
 
 /// The readers of a value, directly or through elementwise work on it.
-struct Wants {
+struct ValueReaders {
   bool in_memory = false;  ///< True for an output, or if a node other than elementwise work and
                            ///< reductions reads the value.
-  bool elsewhere = false;  ///< True if `in_memory` holds for elementwise work on the value.
+  /// True if `in_memory` holds for elementwise work on the value.
+  bool in_memory_downstream = false;
   std::vector<SumReader> sums;  ///< Different readers, the last in the graph first.
 };
 /// By value, its depth: the least number of programs that must run one after another before the
@@ -47,6 +48,6 @@ struct Wants {
 /// of column reductions or of other kernels.
 std::vector<int> find_depths(const Graph& graph);
 /// By value, its readers.
-std::vector<Wants> find_wants(const Graph& graph);
+std::vector<ValueReaders> find_value_readers(const Graph& graph);
 
 }  // namespace stow

@@ -50,11 +50,12 @@ class Finder {
 
  private:
   const Dims& dims(ValueId v) const { return graph_.type(v).shape.dims(); }
-  // By the number of elements, so that a comparison or a conversion is as big as what it is of.
+  // True for large values, by the number of elements: a comparison or a conversion counts as its
+  // operand.
   bool is_big(ValueId v) const {
     return graph_.type(v).elems() * dtype_bytes(DType::kF32) > 2 * tile_bytes_;
   }
-  // What a cluster brings in, or makes, tile by tile.
+  // True for values that a cluster fetches, or makes, tile by tile.
   bool is_source(ValueId v) const { return is_fetch(graph_, v) || is_made_in_tiles(v); }
   bool is_made_in_tiles(ValueId v) const {
     return v.valid() && is_sum_of_rows(graph_, v) && is_read_in_tiles(v);
@@ -68,7 +69,7 @@ class Finder {
             sums.push_back(read);
     return sums;
   }
-  // Each cluster makes its own, which is little work beside a move.
+  // Each cluster makes its own random bits, which is little work compared with a move.
   void find_bits(std::vector<TileCluster>& clusters) const {
     std::set<NodeId> members;
     for (const TileCluster& c : clusters)
@@ -88,7 +89,7 @@ class Finder {
       c.bits.assign(bits.begin(), bits.end());
     }
   }
-  // Where other work needs it whole, or elsewhere, nothing is won.
+  // If other work needs the value whole, or in another memory, tiles gain nothing.
   bool is_read_in_tiles(ValueId v) const {
     if (returned_[v.index()]) return false;
     return std::all_of(users_.of(v).begin(), users_.of(v).end(), [&](const Use& use) {
@@ -102,7 +103,7 @@ class Finder {
   int cluster_of(ValueId v) const { return cluster_of(graph_.value(v).node); }
   TileCluster& cluster(int c) { return clusters_[static_cast<size_t>(c)]; }
 
-  // Elementwise work that can be done on a tile, given those of its operands.
+  // True for elementwise work that can be done on a tile, given the tiles of its operands.
   bool is_tileable(const Node& node) const {
     if (op_class(node.op) != OpClass::kElementwise || !is_big(node.first_result)) return false;
     return std::none_of(node.operands.begin(), node.operands.end(), [&](ValueId v) {
@@ -110,8 +111,9 @@ class Finder {
     });
   }
 
-  // The leading axes that a node over row values of a cluster needs cut at most, if it is one: work on
-  // a value a row, or a broadcast of such values along the rows. 0 for any other node.
+  // Returns the most leading axes that a node over row values of a cluster allows to cut. Such a
+  // node is work on one value per row, or a broadcast of such values along the rows. 0 for any
+  // other node.
   int row_work_axes(const Node& node, const Dims& of) const {
     if (node.n_results != 1) return 0;
     const OpClass kind = op_class(node.op);
@@ -126,7 +128,7 @@ class Finder {
                  : rows;
     if (moves_off_device(graph_, node)) return rows;
     if (node.op == OpKind::kReshape) return row_axes(dims(node.operands[0]), of) == rows ? rows : 0;
-    // What two nodes read might be needed whole by one of them.
+    // A value with two readers might be needed whole by one of them.
     if (node.op != OpKind::kBroadcast || (made != of && row_axes(made, of) != rows) ||
         users_.of(node.first_result).size() != 1)
       return 0;
@@ -199,7 +201,7 @@ class Finder {
     cluster(from) = {};
   }
 
-  // What must run before `node` does, as a member of one of these clusters.
+  // Pushes the nodes that must run before `node` if it is a member of one of these clusters.
   void push_makers(const Node& node, std::initializer_list<int> clusters,
                    std::vector<NodeId>& stack) const {
     for (ValueId v : node.operands) {
@@ -212,7 +214,7 @@ class Finder {
     }
   }
 
-  // True when cluster c must run before one of these nodes, each cluster taken as one node.
+  // True if cluster c must run before one of these nodes, with each cluster taken as one node.
   bool reaches(std::vector<NodeId> stack, int c) {
     ++stamp_;
     std::set<int> seen_clusters;
@@ -246,12 +248,13 @@ class Finder {
     return true;
   }
 
-  // Zeros to be moved away, and their like: a tile is moved as often as there are tiles.
+  // True for a move of equal elements, such as zeros, to another memory: one tile is moved as often
+  // as there are tiles.
   bool is_uniform_store(const Node& node) const {
     return moves_off_device(graph_, node) && uniform_source(graph_, node.operands[0]).valid();
   }
 
-  // What is computed only to be moved away.
+  // Begins a cluster at a value that is computed only to be moved to another memory.
   void begin_at_store(NodeId id) {
     const Node& node = graph_.node(id);
     if (!moves_off_device(graph_, node) || cluster_of(id) >= 0) return;
@@ -264,9 +267,9 @@ class Finder {
     join(id, cluster_of(v));
     if (with_stores_) merge_into_reader(node.first_result);
   }
-  // The cluster of what is moved away becomes part of the one that brings it back.
+  // Merges the cluster of a stored value into the cluster that fetches it.
   void merge_into_reader(ValueId stored) {
-    // What reads it was looked at when it was of no cluster.
+    // The readers were examined before the value belonged to a cluster.
     for (size_t n = graph_.value(stored).node.index(); n < graph_.n_nodes(); ++n)
       for (ValueId v : graph_.node(NodeId(n)).operands)
         if (!graph_.is_input(v) && below_[graph_.value(v).node.index()]) below_[n] = true;
@@ -278,7 +281,7 @@ class Finder {
     }
   }
 
-  // Whole arrays on the device that a node reads.
+  // Returns the whole device arrays that a node reads.
   std::set<ValueId> whole_operands(const Node& node, int c) const {
     std::set<ValueId> whole;
     for (ValueId v : node.operands)
@@ -287,8 +290,8 @@ class Finder {
     return whole;
   }
 
-  // Work that nothing but one cluster reads joins it, unless more arrays would have to wait for the
-  // cluster then.
+  // Adds work that only one cluster reads to that cluster, unless more arrays would then have to
+  // wait for the cluster.
   void absorb(NodeId id) {
     const Node& node = graph_.node(id);
     const bool may_be_of_rows = node.op == OpKind::kBroadcast || node.op == OpKind::kReshape ||

@@ -16,12 +16,13 @@
 namespace stow {
 namespace {
 
-// An array of more than so many tiles gets larger ones, of up to so many times the bytes asked for.
+// An array of more than kManyTiles tiles gets larger ones, of up to kLargestTile times the
+// requested bytes.
 constexpr int64_t kManyTiles = 64, kLargestTile = 4;
-// Sums of rows are looked through once a tile: no tiles of fewer bytes.
+// Sums of rows read all rows once per tile, so smaller tiles are not used.
 constexpr int64_t kSmallestTile = 32 << 10;
 
-// How a cluster is cut: the first `n_axes` axes are one, of n_tiles * rows + rest rows.
+// How a cluster is cut: the first `n_axes` axes count as one, of n_tiles * rows + rest rows.
 struct Tiling {
   int n_axes = 1;
   int64_t rows = 1, n_tiles = 1, rest = 0;
@@ -29,7 +30,7 @@ struct Tiling {
 
 struct Cluster : TileCluster {
   Tiling tiling;
-  /// A value of the device that members read moved away and back: they read it where it is made.
+  /// A value of the device that members read moved away and back: they read the original instead.
   ValueId direct;
 };
 
@@ -39,14 +40,14 @@ int64_t product(const Dims& dims, size_t begin, size_t end) {
   return n;
 }
 
-// The largest divisor of n up to `most`.
+// Returns the largest divisor of n up to `most`.
 int64_t divisor_up_to(int64_t n, int64_t most) {
   for (int64_t d = std::min(n, most); d > 1; --d)
     if (n % d == 0) return d;
   return 1;
 }
 
-// Leading axes can be taken as one where a value's rows follow each other in memory.
+// True if a value's rows are adjacent in memory, so that leading axes can be taken as one.
 bool rows_follow(const Graph& graph, ValueId v) {
   while (!graph.is_input(v) && op_class(graph.def(v).op) == OpClass::kView) {
     const Node& node = graph.def(v);
@@ -109,7 +110,7 @@ class Streamer {
  private:
   // ---- where to cut ----
 
-  // What is better left whole, as TileOptions say.
+  // Marks the clusters that stay whole under TileOptions.
   std::vector<bool> left_whole(const std::vector<TileCluster>& all) const {
     std::vector<bool> whole(all.size(), false);
     std::set<ValueId> fetched;  // by those
@@ -141,14 +142,16 @@ class Streamer {
     return whole;
   }
 
-  // What a member's operand is to it: what it reads moved away and back, where that is at hand.
+  // Returns the value that a member reads for operand v: its original before a round trip through
+  // another memory, if that is at hand.
   ValueId read_by(const Cluster& c, ValueId v) const {
     const ValueId back = round_trip_source(from_, v);
     return back.valid() && (back == c.direct || is_member(c, back) || is_made(c, back)) ? back : v;
   }
 
-  // A value that is read moved away and back need not be moved where it is whole on the device and
-  // the last that the cluster waits for: a gradient that is added to another one elsewhere.
+  // A round trip through another memory is unnecessary if the value is whole on the device and is
+  // the last one for which the cluster waits, such as a gradient that is added to another one
+  // elsewhere.
   ValueId choose_direct(const Cluster& c) const {
     ValueId last;
     const auto maker = [&](ValueId v) { return from_.value(v).node; };
@@ -173,7 +176,7 @@ class Streamer {
     return last;
   }
 
-  // What a member reads whole: arrays that are cut, in order, each once.
+  // Returns the whole arrays that members read and that are cut, in order, each once.
   std::vector<ValueId> cut_values(const Cluster& c) const {
     std::vector<ValueId> values;
     for (NodeId id : c.nodes)
@@ -185,8 +188,8 @@ class Streamer {
       }
     return values;
   }
-  // Whether members have it made tile by tile: a sum of rows, which each reads itself or moved and
-  // back, or random bits.
+  // True for values made tile by tile: sums of rows, which members read directly or after a round
+  // trip, and random bits.
   static bool is_made(const Cluster& c, ValueId v) {
     return std::find(c.sums.begin(), c.sums.end(), v) != c.sums.end() ||
            std::find(c.bits.begin(), c.bits.end(), v) != c.bits.end();
@@ -196,7 +199,7 @@ class Streamer {
     return maker.valid() && std::binary_search(c.nodes.begin(), c.nodes.end(), maker);
   }
 
-  // So many leading axes can be cut as one.
+  // Returns how many leading axes can be cut as one.
   int most_axes(const Cluster& c, const std::vector<ValueId>& cut) const {
     const bool flat =
         std::all_of(cut.begin(), cut.end(), [&](ValueId v) { return rows_follow(from_, v); });
@@ -218,9 +221,9 @@ class Streamer {
     if (!c.sums.empty() && tile_bytes < kSmallestTile) return std::nullopt;
     return tiling;
   }
-  // Tiles of near so many elements.
+  // Returns a tiling whose tiles have about `target` elements.
   static std::optional<Tiling> tiling_near(const Cluster& c, int64_t target, int most) {
-    // The first cut that gives tiles near the target; else one of smaller tiles, or an uneven one.
+    // The first cut with tiles near the target; else one of smaller tiles, or an uneven one.
     for (int n = 1; n <= most; ++n) {
       const auto axes = static_cast<size_t>(n);
       const int64_t all = product(c.dims, 0, axes), row = product(c.dims, axes, c.dims.size());
@@ -237,7 +240,8 @@ class Streamer {
     }
     return std::nullopt;
   }
-  // One tile for each iteration of the scan of match_scan(); none if the cluster cannot be merged.
+  // Returns one tile for each iteration of the scan of match_scan(); none if the cluster cannot be
+  // merged.
   std::optional<Tiling> tiling_of_scan(const Cluster& c) const {
     const bool can = scan_length_ > 1 && c.moves && c.sums.empty() &&
                      std::all_of(c.nodes.begin(), c.nodes.end(),
@@ -248,7 +252,7 @@ class Streamer {
         return Tiling{n, all / scan_length_, scan_length_, 0};
     return std::nullopt;
   }
-  // Many tiles of little each wait more for the latency of moves than for the moves.
+  // Many small tiles wait longer for the latency of moves than for the bytes.
   int64_t tile_of(int64_t whole_bytes) const {
     return std::clamp(whole_bytes / kManyTiles, options_.bytes, kLargestTile * options_.bytes);
   }
@@ -304,7 +308,7 @@ class Streamer {
 
   // ---- one cluster as scans ----
 
-  // Values of members that something else reads.
+  // Returns values of members that other nodes read.
   std::vector<ValueId> results_of(const TileCluster& c) const {
     std::vector<ValueId> results;
     for (NodeId id : c.nodes)
@@ -350,14 +354,14 @@ class Streamer {
     }
   }
 
-  // [tiles, rows, …] as [tiles * rows, …].
+  // Returns [tiles, rows, …] as [tiles * rows, …].
   static Val as_rows(const Val& stack) {
     Dims dims(stack.shape().begin() + 1, stack.shape().end());
     dims[0] *= stack.shape()[0];
     return reshape(stack, Shape(std::move(dims)));
   }
 
-  // Rows [first, first + n_tiles * rows) of a value as [n_tiles, rows, …].
+  // Returns rows [first, first + n_tiles * rows) of a value as [n_tiles, rows, …].
   Val cut(const Val& v, const Tiling& tiling, int64_t first, int64_t n_tiles, int64_t rows) {
     const Dims& dims = v.shape().dims();
     const auto n = static_cast<size_t>(tiling.n_axes);
@@ -371,14 +375,14 @@ class Streamer {
     return reshape(part, Shape(tiles));
   }
 
-  // What of an array of these dims is in a tile of so many rows.
+  // Returns the shape of a tile of `rows` rows of an array with these dims.
   static Shape tile_shape(const Cluster& c, const Dims& dims, int64_t rows) {
     Dims tile(dims.begin() + c.tiling.n_axes, dims.end());
     tile.insert(tile.begin(), rows);
     return Shape(std::move(tile));
   }
 
-  // The stacked results of the cluster over some of its rows.
+  // Returns the stacked results of the cluster over some of its rows.
   std::vector<Val> scan_rows(const Cluster& c, int64_t first, int64_t n_tiles,
                              int64_t rows, const std::vector<ValueId>& results) {
     auto body = std::make_shared<Graph>();
@@ -396,7 +400,7 @@ class Streamer {
         inner.emplace(v, uniform(b, source, tile_shape(c, from_.type(v).shape.dims(), rows),
                                  operands, inner));
       }
-    // So are the rows that are summed, and keys; what of them is a tile's its place tells.
+    // Summed rows and keys are constants too; a tile's place tells which part of them it takes.
     std::map<ValueId, std::vector<Val>> made_of;
     const auto make_of = [&](ValueId made, std::initializer_list<ValueId> from) {
       for (ValueId v : from) {
@@ -440,7 +444,7 @@ class Streamer {
     return builder_.add(OpKind::kScan, params, operands, {body});
   }
 
-  // The tile of a sum of rows that begins at `place`: rows of others are out of its range.
+  // Returns the tile of a sum of rows that begins at `place`: rows of other tiles are out of range.
   Val sum_of_rows(const Node& node, const Val& indices, const Val& updates, const Val& place,
                   const Shape& tile) const {
     GraphBuilder& b = place.builder();
@@ -452,13 +456,13 @@ class Streamer {
     return scatter_add(uniform_constant(b, from_, node.operands[0], tile), near, updates, params);
   }
 
-  // The tile of random bits that begins with the row `place`.
+  // Returns the tile of random bits that begins with the row `place`.
   static Val part_of_bits(const Val& key, const Val& place, const Shape& tile) {
     const int64_t row = product(tile.dims(), 1, tile.dims().size());
     return random_bits(key, place * full(place.builder(), place.type(), static_cast<double>(row)), tile);
   }
 
-  // A value that is alike everywhere, for a tile.
+  // Returns a tile of a value whose elements are all equal.
   Val uniform(GraphBuilder& b, ValueId source, const Shape& tile, std::vector<Val>& operands,
               std::map<ValueId, Val>& scalars) {
     if (is_uniform_constant(from_, source)) return uniform_constant(b, from_, source, tile);
@@ -496,7 +500,7 @@ class Streamer {
       for (int64_t& axis : std::get<AxesParams>(params).axes) axis += 1 - c.tiling.n_axes;
     inner.emplace(made, b.add(node.op, std::move(params), operands).front());
   }
-  // The axes of a broadcast of row values where the leading axes of the tile are one.
+  // Returns the axes of a broadcast of row values if the leading axes of the tile are one.
   static Dims axes_in_tile(const Cluster& c, const Node& node) {
     Dims axes = {0};
     const Dims& whole = node.as<BroadcastParams>().axes;

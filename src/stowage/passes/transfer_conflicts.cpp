@@ -48,7 +48,7 @@ bool Overlapper::first_touch(const std::vector<int>& here, const Kernel& kernel,
                       [&](const View& in) { return in.buffer == view.buffer; });
 }
 
-bool Overlapper::bound(const Item& item, const Item& other, RingSlots& needed) const {
+bool Overlapper::must_keep_order(const Item& item, const Item& other, RingSlots& needed) const {
   if (runs_in_order(item, other)) return false;
   const BufferId staging = item.accesses[is_inward(item.lane) ? 1 : 0].buffer;
   const bool either =
@@ -94,7 +94,7 @@ bool Overlapper::is_computed_here(const Items& items, size_t i) const {
     if (makers.size() == kMostRun) return true;
     if (!starts) makers.push_back(&items[p]);
   }
-  // An operand may also be made by the iteration before.
+  // The iteration before may also make an operand.
   for (size_t j = i + 1; loop_ && j < items.size() && j - i < kMostLookBack; ++j)
     for (const Access& own : items[j].accesses)
       for (const Item* maker : makers)

@@ -7,7 +7,7 @@ namespace stow {
 
 namespace {
 
-// Iterations of a loop that moves of what comes after it, or before, may enter.
+// Most iterations of a loop that moves from after it, or from before it, may enter.
 constexpr int64_t kMostEntered = 12;
 
 }  // namespace
@@ -19,7 +19,7 @@ void Overlapper::postpone(Items& items) {
     while (begin > 0 && items[begin - 1].instruction.kernel()) --begin;
     std::vector<bool> waits(l + 1);
     size_t n = 0;
-    // Earlier accesses by buffer: a look at each pair of items would take minutes of a long list.
+    // Earlier accesses by buffer: comparing each pair of items would take minutes for a long list.
     std::map<size_t, std::vector<std::pair<size_t, const Access*>>> touched;
     for (size_t i = begin; i <= l; ++i) {
       for (const Access& own : items[i].accesses) {
@@ -64,14 +64,14 @@ bool Overlapper::costs_little(const Items& items, size_t begin,
   return kept <= 0;
 }
 
-void Overlapper::settle(Items& items) {
+void Overlapper::tighten_moves(Items& items) {
   RingSlots none;
   for (size_t i = items.size(); i-- > 0;) {
     const Item& item = items[i];
     const Kernel* k = item.instruction.kernel();
     if (!k || k->phase != MovePhase::kDone || !is_inward(item.lane)) continue;
     size_t to = i;
-    while (to + 1 < items.size() && !bound(item, items[to + 1], none)) ++to;
+    while (to + 1 < items.size() && !must_keep_order(item, items[to + 1], none)) ++to;
     if (to + 1 < items.size()) items.relocate(i, to);
   }
   for (size_t i = 0; i < items.size(); ++i) {
@@ -79,7 +79,7 @@ void Overlapper::settle(Items& items) {
     const Kernel* k = item.instruction.kernel();
     if (!k || k->phase != MovePhase::kStart || is_inward(item.lane)) continue;
     size_t to = i;
-    while (to > 0 && !bound(item, items[to - 1], none) &&
+    while (to > 0 && !must_keep_order(item, items[to - 1], none) &&
            !items[to - 1].move(item.lane, MovePhase::kStart) &&
            !has_moves(items[to - 1], item.lane))
       --to;
@@ -95,9 +95,9 @@ bool Overlapper::is_movable(const Item& item, bool in, int shift) {
 
 size_t Overlapper::reach(Item& item, const Items& items, size_t at, RingSlots& rings) const {
   if (is_inward(item.lane))
-    while (at > 0 && !stopped(item, items[at - 1], rings)) --at;
+    while (at > 0 && !is_blocked(item, items[at - 1], rings)) --at;
   else
-    while (at + 1 < items.size() && !stopped(item, items[at + 1], rings)) ++at;
+    while (at + 1 < items.size() && !is_blocked(item, items[at + 1], rings)) ++at;
   return at;
 }
 
@@ -121,7 +121,7 @@ std::optional<Overlapper::Entry> Overlapper::entry(Item& item, Item& around, boo
   for (int64_t n = 0; n < std::min(loop->trip_count, kMostEntered); ++n) {
     const int64_t iteration = up ? loop->trip_count - 1 - n : n;
     const Items& body = inside(*loop, iteration);
-    // Beyond: moves that entered before, and what does not run then.
+    // `beyond` counts moves that entered before, and items that do not run in the iteration.
     size_t passed = 0, beyond = 0;
     for (size_t at = 0; at < body.size(); ++at) {
       const Item& other = body[up ? body.size() - 1 - at : at];
@@ -133,7 +133,7 @@ std::optional<Overlapper::Entry> Overlapper::entry(Item& item, Item& around, boo
         ++beyond;
         continue;
       }
-      if (!idle && stopped(item, other, none)) break;
+      if (!idle && is_blocked(item, other, none)) break;
       overtakes = overtakes || over_others;
       passed = at + 1;
       beyond = 0;
@@ -159,9 +159,9 @@ size_t Overlapper::overtake(Item& item, Items& items, size_t at, RingSlots& ring
   while (above > 0 && may_overtake(item, items[above - 1])) --above;
   if (above == at || above == 0) return at;
   if (const size_t to = reach(item, items, above, rings); to < above) return to;
-  const int passed = item.passed;
+  const int n_in_flight = item.n_in_flight;
   const bool enters = entry(item, items[above - 1], true).has_value();
-  item.passed = passed;
+  item.n_in_flight = n_in_flight;
   return enters ? above : at;
 }
 
@@ -177,7 +177,7 @@ bool Overlapper::may_overtake(const Item& item, const Item& other) const {
 
 Overlapper::Place Overlapper::place_of(Items& items, size_t i, bool overtaking) {
   Item& item = items[i];
-  item.passed = 0;
+  item.n_in_flight = 0;
   Place place;
   const size_t behind = reach(item, items, i, place.rings);
   place.at = behind;
@@ -187,7 +187,7 @@ Overlapper::Place Overlapper::place_of(Items& items, size_t i, bool overtaking) 
   }
   if (place.at > 0) place.entry = entry(item, items[place.at - 1], overtaking);
   place.overtakes = place.at < behind || (place.entry && place.entry->overtakes);
-  // From the top of a loop's own list it goes on below.
+  // From the top of a loop's own list, the move continues below.
   place.is_early = (place.at == 0 && loop_) || (place.entry && place.entry->is_early);
   for (size_t k = place.at; k < behind; ++k)
     place.is_early = place.is_early || items[k].instruction.loop();
@@ -229,12 +229,12 @@ void Overlapper::hoist_starts(Items& items) {
     }
     if (!movable || hoist(items, i)) ++i;
   }
-  // Each makes room for the other: a run stands behind the starts of its copies.
+  // Each of the two makes room for the other: a run stands behind the starts of its copies.
   for (int round = 0; loop_ && round < 2; ++round) {
     hoist_runs_again(items);
     restart_copies(items);
   }
-  // A start that stopped there at another start goes on if that one has gone since, and further
+  // A start that stopped at another start moves on if that one has moved since, and further
   // iterations ahead. In a ring of two slots it would delay the move that leaves the same slot.
   for (bool again = true; again;) {
     again = false;
@@ -254,7 +254,7 @@ bool Overlapper::wrap(Items& items, size_t i, int shift) {
   const int before = std::exchange(item.shift, shift);
   RingSlots rings;
   size_t end = items.size();
-  while (end > i + 1 && !stopped(item, items[end - 1], rings)) --end;
+  while (end > i + 1 && !is_blocked(item, items[end - 1], rings)) --end;
   if (end == items.size()) {
     item.shift = before;
     return false;
@@ -271,7 +271,7 @@ void Overlapper::sink_dones(Items& items) {
     Item& item = items[i];
     if (!is_movable(item, false, 0)) continue;
     if (size_t length = 0; item.lane == kReduced && sink_run(items, i, length)) {
-      n += length;  // what was before it now stands so much further
+      n += length;  // the items before it now stand `length` further
       continue;
     }
     RingSlots rings;
@@ -290,7 +290,7 @@ void Overlapper::sink_dones(Items& items) {
     }
     item.shift = -1;
     size_t begin = 0;
-    while (begin < i && !stopped(item, items[begin], rings)) ++begin;
+    while (begin < i && !is_blocked(item, items[begin], rings)) ++begin;
     if (begin == 0) {
       item.shift = 0;
       items.relocate(i, items.size() - 1);
@@ -298,7 +298,7 @@ void Overlapper::sink_dones(Items& items) {
     }
     merge(rings);
     items.relocate(i, begin);
-    ++n;  // what was before it now stands here
+    ++n;  // the item before it now stands here
   }
   std::set<int> started_late;  // transfers whose start is in the iteration after
   for (const Item& item : items)

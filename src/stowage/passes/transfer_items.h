@@ -60,7 +60,7 @@ struct Item {
   Instruction instruction;
   int shift = 0;
   Accesses accesses;
-  int passed = 0;  // for a start or a done: number of other moves of its lane in flight meanwhile
+  int n_in_flight = 0;  // for a start or a done: other moves of its lane in flight meanwhile
   std::array<bool, kNumLanes> moves{};  // by lane: true if a nested list has moves of it
   StreamKind stream = StreamKind::kCompute;
   Lane lane = 0;

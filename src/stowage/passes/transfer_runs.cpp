@@ -20,8 +20,8 @@ bool Overlapper::is_start_of_sum(const Item& item) {
          item.instruction.guard == Guard{};
 }
 
-bool Overlapper::run_is_bound(const Items& items, size_t first, size_t n, const Item& other,
-                              int most, RingSlots& needed) const {
+bool Overlapper::run_must_keep_order(const Items& items, size_t first, size_t n, const Item& other,
+                                     int most, RingSlots& needed) const {
   const Kernel* k = other.instruction.kernel();
   for (size_t m = first; m < first + n; ++m) {
     const Item& item = items[m];
@@ -40,10 +40,10 @@ bool Overlapper::run_is_bound(const Items& items, size_t first, size_t n, const 
   return false;
 }
 
-bool Overlapper::run_is_stopped(Items& items, size_t first, size_t n, size_t main,
+bool Overlapper::run_is_blocked(Items& items, size_t first, size_t n, size_t main,
                                 const Item& other, RingSlots& rings) const {
-  return stopped_by(items[main], other, [&] {
-    return run_is_bound(items, first, n, other, most_slots(items[main]), rings);
+  return is_blocked_by(items[main], other, [&] {
+    return run_must_keep_order(items, first, n, other, most_slots(items[main]), rings);
   });
 }
 
@@ -63,7 +63,7 @@ size_t Overlapper::join_preparation(Items& items, size_t i) {
     RingSlots rings;
     bool can_join = true;
     for (size_t between = p + 1; between < first && can_join; ++between)
-      can_join = !run_is_bound(items, p, 1, items[between], most, rings);
+      can_join = !run_must_keep_order(items, p, 1, items[between], most, rings);
     if (!can_join) break;
     merge(rings);
     items.relocate(p, first - 1);
@@ -88,15 +88,15 @@ bool Overlapper::feeds(const Item& item, const Items& items, size_t first, size_
 size_t Overlapper::hoist_run(Items& items, size_t first, size_t n) {
   const size_t main = first + n - 1;
   RingSlots rings;
-  items[main].passed = 0;
+  items[main].n_in_flight = 0;
   size_t at = first;
-  while (at > 0 && !run_is_stopped(items, first, n, main, items[at - 1], rings)) --at;
+  while (at > 0 && !run_is_blocked(items, first, n, main, items[at - 1], rings)) --at;
   merge(rings);
   if (at == 0 && loop_ && loop_->trip_count > 1 && all_shiftable(items, first, n)) {
     set_shift(items, first, n, 1);
     RingSlots wrapped;
     size_t end = items.size();
-    while (end > first + n && !run_is_stopped(items, first, n, main, items[end - 1], wrapped))
+    while (end > first + n && !run_is_blocked(items, first, n, main, items[end - 1], wrapped))
       --end;
     if (end < items.size()) {
       merge(wrapped);
@@ -118,7 +118,7 @@ void Overlapper::hoist_runs_again(Items& items) {
       ++n;
     const size_t first = i + 1 - n;
     size_t at = first;
-    while (at > 0 && !run_is_stopped(items, first, n, i, items[at - 1], rings_)) --at;
+    while (at > 0 && !run_is_blocked(items, first, n, i, items[at - 1], rings_)) --at;
     for (size_t m = 0; m < n; ++m) items.relocate(first + m, at + m);
   }
 }
@@ -132,7 +132,7 @@ void Overlapper::restart_copies(Items& items) {
     if (items[i].stream == StreamKind::kCollective || !is_movable(items[i], true, 1)) continue;
     const auto done = awaited.find(items[i].instruction.kernel()->transfer);
     if (done == awaited.end() || done->second != 1) continue;
-    items[i].passed = 0;
+    items[i].n_in_flight = 0;
     const size_t to = reach(items[i], items, i, rings_);
     items.relocate(i, to);
     if (to == 0) wrap(items, 0, 2);
@@ -143,20 +143,20 @@ bool Overlapper::sink_run(Items& items, size_t i, size_t& n) {
   if (!loop_) return false;
   Item& main = items[i];
   const int most = most_slots(main);
-  // The order that the items behind get: those passed, then the run.
+  // The final order of the items from i on: first those that are passed, then the run.
   std::vector<size_t> run = {i};
   RingSlots rings;
-  main.passed = 0;
+  main.n_in_flight = 0;
   for (size_t j = i + 1; j < items.size(); ++j) {
     const Item& other = items[j];
     if (other.move(main.lane, MovePhase::kDone) || has_moves(other, main.lane)) return false;
     const bool counts = other.move(main.lane, MovePhase::kStart);
-    if (counts && main.passed + 1 >= ahead_of(*main.instruction.kernel())) return false;
-    const bool is_bound = std::any_of(run.begin(), run.end(), [&](size_t m) {
-      return run_is_bound(items, m, 1, other, most, rings);
+    if (counts && main.n_in_flight + 1 >= ahead_of(*main.instruction.kernel())) return false;
+    const bool keeps_order = std::any_of(run.begin(), run.end(), [&](size_t m) {
+      return run_must_keep_order(items, m, 1, other, most, rings);
     });
-    if (!is_bound) {
-      main.passed += counts;
+    if (!keeps_order) {
+      main.n_in_flight += counts;
     } else if ((is_light(other) || is_start_of_sum(other) ||
                 is_copy(other, MovePhase::kStart, false)) &&
                run.size() < kMostRun) {
@@ -173,13 +173,13 @@ bool Overlapper::sink_run(Items& items, size_t i, size_t& n) {
     return false;
   for (size_t m : run) items[m].shift = -1;
   size_t begin = 0;
-  const auto is_stopped = [&](const Item& other) {
+  const auto any_is_blocked = [&](const Item& other) {
     return std::any_of(run.begin(), run.end(), [&](size_t m) {
-      return m == i ? run_is_stopped(items, m, 1, i, other, rings)
-                    : run_is_bound(items, m, 1, other, most, rings);
+      return m == i ? run_is_blocked(items, m, 1, i, other, rings)
+                    : run_must_keep_order(items, m, 1, other, most, rings);
     });
   };
-  while (begin < i && !is_stopped(items[begin])) ++begin;
+  while (begin < i && !any_is_blocked(items[begin])) ++begin;
   if (begin == 0) {
     for (size_t m : run) items[m].shift = 0;
     return false;

@@ -74,7 +74,7 @@ void Overlapper::process(Instructions& list, const Loop* loop, Instructions& bef
   find_ringable(items);
   choose_lanes(items);
   postpone(items);
-  settle(items);
+  tighten_moves(items);
   hoist_starts(items);
   sink_dones(items);
   write(items, loop ? loop->trip_count : 1, list, before, after);
@@ -169,9 +169,9 @@ void Overlapper::write(Items& items, int64_t trips, Instructions& list, Instruct
     for (Item& item : items) list.push_back(&item.instruction);
     for (const auto& [b, slots] : rings_) make_ring(schedule_, list, *loop_, BufferId(b), slots);
   }
-  // Puts starts ahead of the first iterations, as in iterations before them, and dones behind the
-  // last. Starts for one iteration stand before those for the next: a stream
-  // keeps the order that it is given them in.
+  // Puts starts before the first iterations, as in iterations before them, and dones behind the
+  // last. Starts for one iteration stand before those for the next, since a stream keeps their
+  // order.
   const auto put = [&](Instructions& to, int64_t iteration, int shift) {
     for (const Item& item : items) {
       if (item.shift != shift) continue;

@@ -53,7 +53,7 @@ class Unroller {
   }
 
  private:
-  // Values of one scan while it is laid out: in the program or in the body of a loop over blocks.
+  // Values of one scan while it is unrolled: in the program, or in the body of a loop over blocks.
   struct Values {
     std::vector<Val> consts, carries;
     std::vector<std::vector<Val>> ys;  // slices of each stacked result, by iteration
@@ -82,13 +82,13 @@ class Unroller {
     return values.consts.empty() ? values.carries[0].builder() : values.consts[0].builder();
   }
 
-  // Element `i` of an axis, which is dropped.
+  // Returns element `i` of an axis, without that axis.
   Val element(const Val& stack, int64_t axis, int64_t i) const {
     if (const auto known = slices_.find({stack.id(), axis}); known != slices_.end())
       return Val(stack.builder(), known->second[static_cast<size_t>(i)]);
     return reshape(slice_axis(stack, axis, i, i + 1), without_axis(stack.shape(), axis));
   }
-  // Slices, in the order of iterations, as a stack along an axis.
+  // Stacks slices, in the order of iterations, along an axis.
   static Val stacked(std::vector<Val> slices, int64_t axis, bool reverse) {
     if (reverse) std::reverse(slices.begin(), slices.end());
     for (Val& v : slices) v = reshape(v, with_axis(v.shape(), axis, {1}));
@@ -109,7 +109,7 @@ class Unroller {
                                        : xs)
           .push_back(v);
     }
-    // A body that is given nothing is left a loop.
+    // A loop whose body has no operands stays a loop.
     if (node.operands.empty()) return copy_as_it_is(node);
     const int64_t n_blocks = n == p.length ? 0 : p.length / n, done = n_blocks * n;
     std::vector<Val> blocks;
@@ -143,8 +143,8 @@ class Unroller {
     if (reverse) std::reverse(known.begin(), known.end());
   }
 
-  // The first n_blocks * n iterations as a scan over blocks; carries become what they leave.
-  // Returns the stacks that they make.
+  // Writes the first n_blocks * n iterations as a scan over blocks, and sets the carries to its
+  // results. Returns the stacks.
   std::vector<Val> loop_over_blocks(const ScanParams& p, const Graph& body, int64_t n,
                                     int64_t n_blocks, Values& values, const std::vector<Val>& xs) {
     auto block = std::make_shared<Graph>();

@@ -5,14 +5,14 @@
 namespace stow {
 namespace {
 
-// Strides of `to` over the same elements as `from` with `strides`, if there are any.
+// Returns strides of `to` over the elements of `from` with `strides`; none if there are none.
 std::optional<Dims> reshape_strides(const Dims& from, const Dims& strides, const Dims& to) {
   for (int64_t d : from)
     if (d == 0) return contiguous_strides(Shape(to));
   Dims result(to.size());
   size_t f = 0, t = 0;
   while (t < to.size() || f < from.size()) {
-    // Take the shortest runs of both with equal products.
+    // Takes the shortest runs of both with equal products.
     size_t f_end = f, t_end = t;
     int64_t nf = 1, nt = 1;
     if (f_end < from.size()) nf = from[f_end++];
@@ -26,7 +26,7 @@ std::optional<Dims> reshape_strides(const Dims& from, const Dims& strides, const
         nt *= to[t_end++];
       }
     }
-    // The run of `from` must be one stride over nf elements.
+    // The run of `from` must have one stride over its nf elements.
     int64_t inner = 1, expected = 0;
     bool first = true;
     for (size_t i = f_end; i-- > f;) {
@@ -70,7 +70,7 @@ bool same_window(const View& a, const View& b) {
     return x.loop == y.loop && x.step == y.step && x.modulo == y.modulo &&
            (x.modulo == 0 || x.start == y.start) && x.stride_bytes == y.stride_bytes;
   };
-  // Where no slot wraps, a term's start is as good as an offset.
+  // If no slot wraps, a term's start equals an offset.
   const auto first = [](const View& v) {
     int64_t bytes = v.offset_bytes;
     for (const LoopTerm& t : v.terms)

@@ -184,7 +184,7 @@ void DeviceBuffer::write(int64_t offset, std::span<const std::byte> from) {
 static std::atomic<int64_t> n_devices = 0;
 
 Device::Device(std::string name, Capacities capacities, int threads)
-    : Device(std::move(name), capacities, cpu_target(threads)) {}
+    : Device(std::move(name), capacities, host_target(threads)) {}
 
 Device::Device(std::string name, Capacities capacities, TargetPtr target)
     : name_(std::move(name)),

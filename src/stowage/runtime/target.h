@@ -150,14 +150,14 @@ using TargetPtr = std::shared_ptr<const Target>;  ///< Immutable.
 /// Returns the functions of `target` that passes/lower.h needs. `target` must outlive them.
 ir::KernelTarget kernel_target(const Target& target);
 
-/// Returns a CPU target with this many threads (0: one for each core). The first call reads
-/// STOW_ISA from the environment. `description`: see Target::description(). Errors: TraceError if
-/// STOW_ISA names no known instruction set.
-TargetPtr cpu_target(int threads, DeviceDescriptionPtr description = nullptr);
-/// Returns the instruction set that the CPU's kernels use, and its limit if there is one: "AVX2
+/// Returns the target of the host's CPU, with this many threads (0: one for each core). The first
+/// call reads STOW_ISA from the environment. `description`: see Target::description(). Errors:
+/// TraceError if STOW_ISA names no known instruction set.
+TargetPtr host_target(int threads, DeviceDescriptionPtr description = nullptr);
+/// Returns the instruction set that the host's kernels use, and its limit if there is one: "AVX2
 /// (STOW_ISA=avx2)".
-std::string cpu_instruction_set();
-/// Limits the CPU's kernels to the instruction set of STOW_ISA. Errors: an unknown name.
+std::string host_instruction_set();
+/// Limits the host's kernels to the instruction set of STOW_ISA. Errors: an unknown name.
 Result<void> check_instruction_set();
 
 }  // namespace stow

@@ -13,7 +13,8 @@ namespace {
 
 // A plain plan is judged by its largest live sum, which a layout nearly reaches.
 constexpr double kNearlyReached = 0.01;
-// Less than this part of the peak is one layer's recomputation among what others keep.
+// Share of the peak, 1 / kLeastOfPeak. If recomputed values take less of it, they are one layer's
+// recomputation beside values that others keep.
 constexpr int64_t kLeastOfPeak = 4;
 
 bool is_recomputed(const ProvenancePtr& provenance) {
@@ -44,7 +45,7 @@ int64_t recomputed_at_peak(const Planned& planned) {
   return bytes;
 }
 
-// Where the outermost checkpoints are called, each place once.
+// Returns the places where the outermost checkpoints are called, each once.
 std::vector<std::string> places_of(const Graph& graph) {
   std::vector<std::string> places;
   for (const Region& region : graph.regions()) {

@@ -21,7 +21,7 @@
 namespace stow {
 namespace {
 
-// What a program tells of itself beside its schedule and plan.
+// Facts about a program beside its schedule and plan.
 struct Description {
   Description(const Graph& graph, Partitioned parts)
       : out_shardings(std::move(parts.out)),
@@ -81,19 +81,21 @@ class CompiledProgram final : public Executable {
   mutable std::atomic<bool> has_dumped_ = false;  // its inputs
 };
 
-// What the fixed passes make of a simplified graph if every checkpoint keeps what it may.
+// Returns the graph after the fixed passes from kResidualsPass on, if every checkpoint keeps all that
+// it may.
 Graph with_all_kept(Graph graph) {
   const auto keep = [](const PolicyQuery&) { return PolicyAnswer{Mark::kKeep}; };
   const auto policy = std::make_shared<const Policy>(Policy{"everything", keep, {}});
   PassReport report;
-  for (const FixedPass& fixed : fixed_passes().subspan(1)) graph = fixed.run(graph, policy, report);
+  for (const FixedPass& fixed : fixed_passes().subspan(kResidualsPass))
+    graph = fixed.run(graph, policy, report);
   return graph;
 }
 
 }  // namespace
 
 ExecutablePtr compile(const Graph& graph, const CompileOptions& options, int threads) {
-  return compile(graph, options, cpu_target(threads));
+  return compile(graph, options, host_target(threads));
 }
 
 ExecutablePtr compile(const Graph& graph, const CompileOptions& options, const TargetPtr& target) {
@@ -115,14 +117,14 @@ ExecutablePtr compile(const Graph& graph, const CompileOptions& options, const T
     pass("partition", [&](const Graph&) { return std::move(parts.graph); });
   }
   PassReport report;
-  std::optional<Graph> marked;  // simplified, where checkpoints may cost something
+  std::optional<Graph> marked;  // before the residuals, where checkpoints may cost something
   for (const FixedPass& fixed : fixed_passes()) {
     Graph before = pass(
         fixed.name, [&](const Graph& in) { return fixed.run(in, options.override_policy, report); });
-    const bool is_simplified = &fixed == &fixed_passes()[1];
-    if (is_simplified && options.reuse && !before.regions().empty()) marked = std::move(before);
+    const bool is_residuals = &fixed == &fixed_passes()[kResidualsPass];
+    if (is_residuals && options.reuse && !before.regions().empty()) marked = std::move(before);
   }
-  // After the residuals, which name what there is more exactly where anything is left.
+  // This check follows the residuals pass, whose message about a missing name is more exact.
   if (!options.override_policy) check_names_occur(graph);
 
   FoundPlan chosen = search_plan(g, options, *target);

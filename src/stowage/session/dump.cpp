@@ -32,7 +32,7 @@ std::string folder_name(const std::string& name) {
   return text;
 }
 
-// The same under one policy, which a text then tells of.
+// Returns the graph with one policy in all regions, which its text then names.
 Graph with_policy(Graph graph, const PolicyPtr& policy) {
   for (size_t r = 0; r < graph.regions().size(); ++r) graph.mutable_region(RegionId(r)).policy = policy;
   for (size_t n = 0; n < graph.n_nodes(); ++n) {

@@ -20,8 +20,9 @@ struct FixedPass {
 
 /// Returns the passes in order. The first pass takes a flat graph (autodiff/flatten.h), over a mesh
 /// that of one position. After the first kNumResidualPasses passes, the graph shows the values that
-/// the forward part keeps for the backward part.
+/// the forward part keeps for the backward part. The pass of index kResidualsPass chooses them.
 std::span<const FixedPass> fixed_passes();
-inline constexpr size_t kNumResidualPasses = 3;
+inline constexpr size_t kResidualsPass = 2;
+inline constexpr size_t kNumResidualPasses = 4;
 
 }  // namespace stow

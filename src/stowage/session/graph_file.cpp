@@ -6,7 +6,7 @@
 namespace stow {
 namespace {
 
-// The bytes of all values, but no more than just over the limit.
+// Returns the bytes of all values; stops at the first sum over the limit.
 int64_t value_bytes(const Graph& graph) {
   int64_t total = 0;
   const auto add = [&](int64_t bytes) { total = std::min(total + bytes, kMaxGraphBytes + 1); };

@@ -12,14 +12,14 @@
 namespace stow {
 namespace {
 
-// For each order; the best is packed again with all effort.
-constexpr PackEffort kTrialEffort = {.work = 200'000};
+// Effort for each order; the best order is packed again with full effort.
+constexpr PackEffort kOrderTrialEffort = {.work = 200'000};
 
-// Bytes of the device that decide nothing between layouts.
+// A difference of fewer device bytes decides nothing between layouts.
 constexpr int64_t kLittle = 64 << 10;
 
-// True if `a` is the better layout. A little less of the device is no reason to hold a donated
-// array elsewhere twice.
+// True if `a` is the better layout. A few device bytes less do not justify a second copy of a
+// donated array in another memory.
 bool is_better(const MemoryAnalysis& a, const MemoryAnalysis& b,
                const Device::Capacities& capacities) {
   const int64_t short_a = shortfall(a, capacities), short_b = shortfall(b, capacities);
@@ -82,11 +82,11 @@ std::vector<std::optional<MemoryPlan>> OrderedGraph::trial_plans(
   constexpr int64_t kNone = std::numeric_limits<int64_t>::max();
   int64_t least = kNone, least_short = kNone;  // `least`: bytes of the device, of those that fit
   for (const size_t s : by_bound) {
-    // Twice as much as decides nothing: it loses to that one whatever stands between them.
+    // An order whose bound exceeds the best by more than 2 * kLittle loses to it in any case.
     if (shortfall(bounds_[s].bytes, capacities) > least_short ||
         (least != kNone && bounds_[s].bytes[0] > least + 2 * kLittle))
       continue;
-    plans[s] = options_.reuse ? make_plan(schedules_[s], kTrialEffort)
+    plans[s] = options_.reuse ? make_plan(schedules_[s], kOrderTrialEffort)
                               : make_plan_without_reuse(schedules_[s]);
     const MemoryAnalysis& analysis = plans[s]->analysis;
     const int64_t falls_short = shortfall(analysis, capacities);
@@ -106,10 +106,10 @@ Planned OrderedGraph::lay_out(const Device::Capacities& capacities, LowerOptions
     if (plans[s] && (best_order == plans.size() || is_better_plan(*plans[s], *plans[best_order])))
       best_order = s;
   MemoryPlan plan = std::move(*plans[best_order]);
-  const auto take = [&](Schedule schedule, MemoryPlan laid_out, bool apart) {
+  const auto take = [&](Schedule schedule, MemoryPlan laid_out, bool places_per_iteration) {
     lowering = options_;
     lowering.order = static_cast<OrderStrategy>(best_order);
-    lowering.iterations_apart = apart;
+    lowering.places_per_iteration = places_per_iteration;
     lowering.unit_cache = nullptr;
     return Planned{std::move(schedule), std::move(laid_out)};
   };
@@ -119,9 +119,9 @@ Planned OrderedGraph::lay_out(const Device::Capacities& capacities, LowerOptions
     if (better.arena_bytes[0] < plan.arena_bytes[0])
       plan = std::move(better);
     else
-      plan.analysis.limits = std::move(better.analysis.limits);  // what the effort could not do
+      plan.analysis.limits = std::move(better.analysis.limits);  // limits of the larger effort
   }
-  // Another order may come lower with as much work, where its bound lets it.
+  // Another order may come lower with the same work if its bound allows.
   const size_t first = best_order;
   for (size_t s = 0; s < bounds_.size(); ++s) {
     const auto total = static_cast<double>(plan.analysis.device().total_bytes);
@@ -132,15 +132,15 @@ Planned OrderedGraph::lay_out(const Device::Capacities& capacities, LowerOptions
     best_order = s;
   }
   Planned best = take(std::move(schedules_[best_order]), std::move(plan), false);
-  // Temporaries of a loop stand at one place in all its iterations, and what lives longer must fit
-  // around that. Where much is lost, every iteration is laid out by itself, in the best order or,
-  // if need be, in another.
+  // A loop's temporaries have one place in all its iterations, and longer-lived values must fit
+  // around them. If that loses much, each iteration gets places of its own, in the best order or,
+  // if necessary, in another.
   const size_t n = bounds_.size(), starts_with = best_order;
   for (size_t s = 0; s < n && best.schedule.n_loops > 0 && gap(best.plan) > kGoodGap; ++s) {
     LowerOptions apart = options_;
     const size_t order = (starts_with + s) % n;
     apart.order = static_cast<OrderStrategy>(order);
-    apart.iterations_apart = true;
+    apart.places_per_iteration = true;
     Schedule schedule = lower(graph_, apart);
     MemoryPlan other = make_plan(schedule, kFinalEffort);
     if (!is_better_plan(other, best.plan)) continue;

@@ -17,20 +17,29 @@
 namespace stow {
 namespace {
 
-// Layouts after one that fits, where more or less might do better.
+// Most layouts that are tried, with more or less room, after one that fits.
 constexpr int kMaxRefinements = 3;
 // Choices of one attempt that are laid out.
 constexpr size_t kMaxChoices = 4;
-// So far ahead moves run wherever there is room; further only where that hides more.
+// Moves run this far ahead if there is room, and further only if that hides more time.
 constexpr int kCheap = 21;
-// Of what was reached, the least that is given up where a smaller part changes nothing.
+// If a smaller request changes no choice, the next one asks for at least 1 / kRepeatedParts of the
+// reached bytes less.
 constexpr int64_t kRepeatedParts = 4096;
-// What is slower by less is not worth another search.
+// An attempt lowers moves step by step until it has used 1 / kLoweringPartOfTrials of its trials or
+// 1 / kLoweringPartOfInstants of their instants, and then to none at once: the rest is for raising them.
+constexpr int kLoweringPartOfTrials = 4;
+constexpr int64_t kLoweringPartOfInstants = 2;
+// If little is hidden, a choice for a device that is smaller by 1 / kLessRoomPart is tried as well: the part
+// is large enough for another choice, and small enough for one that still hides moves.
+constexpr int64_t kLessRoomPart = 16;
+// A plan that is slower by less than this factor is not worth another search.
 constexpr double kAsWell = 1.02;
 constexpr PackEffort kHardEffort = {.work = kFinalEffort.work, .search_s = 0.5};
-constexpr PackEffort kTrialEffort = {.work = kFinalEffort.work / 8, .search_s = 0.1};
+// Of the first layout, which shows how many bytes are too many; the later ones get all effort.
+constexpr PackEffort kFirstLayoutEffort = {.work = kFinalEffort.work / 8, .search_s = 0.1};
 
-// How far ahead: 0, 1, 2, 3, 5, 8, 13, 21, …
+// Returns the next number of moves ahead after `ahead`: 0, 1, 2, 3, 5, 8, 13, 21, …
 int more(int ahead, int most) {
   int before = 1, next = 1;
   while (next <= ahead) before = std::exchange(next, before + next);
@@ -42,7 +51,7 @@ int less(int ahead) {
   return below;
 }
 
-// How far ahead each move runs, and what may overtake others.
+// How far ahead each move runs, and how many bytes may overtake others.
 struct Choice {
   std::vector<int> ahead;
   OvertakingBytes overtaking;
@@ -57,7 +66,7 @@ struct Choice {
   }
 };
 
-// The maximum of any range of a list, in the logarithm of its length.
+// Answers maximum queries over ranges of a list in logarithmic time.
 class RangeMaximum {
  public:
   explicit RangeMaximum(const std::vector<int64_t>& list) : n_(list.size()), tree_(2 * n_) {
@@ -94,9 +103,9 @@ class Chooser {
     n_instants_ = bound.n_instants;
   }
 
-  // All moves a few ahead; then those that live where it is too much less and less, then one half or
-  // quarter of them further again, as far as asked for. The best first, and what else was met on the
-  // way.
+  // Returns choices, the best first. Starts with all moves a few ahead. Lowers the moves that are
+  // under way where too much is live. Then raises all moves, or halves and quarters of them, up to
+  // the number asked for.
   std::vector<Choice> choose(const Device::Capacities& limits) {
     limits_ = limits;
     overtaking_ = {};
@@ -123,8 +132,8 @@ class Chooser {
       overtaking_ = {};
       reached_ = reached;
     }
-    // Further ahead a move may take what another needs, and memory is worth something where nothing
-    // is won.
+    // Moves further ahead may take memory that other moves need. A choice further ahead must
+    // therefore be faster by this factor.
     constexpr double kWorthIt = 0.999;
     auto best = choices.begin();
     for (auto c = choices.begin(); c != choices.end(); ++c)
@@ -135,17 +144,17 @@ class Chooser {
     });
     return choices;
   }
-  // True if a bound of the work left anything untried.
+  // True if a bound of the work left some choices untried.
   bool is_cut() const { return is_cut_; }
   Schedule schedule(const Choice& choice) const {
     return trials_.run(choice.ahead, choice.overtaking).schedule;
   }
 
  private:
-  // Numbers of moves that are kept: about 50 MB.
+  // Largest size of known_, in numbers of moves: about 50 MB.
   static constexpr size_t kMostKnown = 2'000'000;
-  // The properties of the schedule of one choice, those that were asked for. Attempts differ in what may
-  // live at a time alone and meet most choices again.
+  // The properties of one choice's schedule that were asked for. Attempts differ only in their
+  // limits, so they meet most choices again.
   struct Trial {
     OvertakingBytes overtook;
     int64_t work = 0;
@@ -157,9 +166,9 @@ class Chooser {
   Key key() const { return {ahead_, overtaking_.early, overtaking_.late}; }
 
   // True if later attempts do not try all that earlier ones did.
-  bool is_spent() const { return total_ >= bounds_.instants; }
-  // The trial of what is chosen now. A known one counts as work as well: the bounds mean the same choices
-  // whether trials are kept or not.
+  bool is_spent() const { return total_ >= bounds_.total_instants; }
+  // Returns the trial of the current choice. A known trial counts as work too, so bounds have the
+  // same effect whether trials are kept or not.
   Trial& trial() {
     if (known_.size() * ahead_.size() > kMostKnown) {
       known_.clear();
@@ -177,7 +186,7 @@ class Chooser {
     trial.work = overlapped.work;
     last_ = {std::move(overlapped.schedule), &trial};
   }
-  // The schedule of a trial, which is that of what is chosen now.
+  // Returns the schedule of a trial, which must be that of the current choice.
   const Schedule& schedule_of(Trial& trial) {
     if (fitting_.of == &trial) return fitting_.schedule;
     if (last_.of != &trial) make(trial);
@@ -191,7 +200,8 @@ class Chooser {
     if (!trial.slowness) trial.slowness = stow::slowness(schedule_of(trial), devices_);
     return *trial.slowness;
   }
-  // The most bytes that overtake where any may; as many have the same schedule.
+  // Returns the number of bytes that overtake if any number may. A bound of that number gives the
+  // same schedule, so its trial is entered as known.
   int64_t most_overtaking(int64_t OvertakingBytes::*bytes) {
     overtaking_.*bytes = std::numeric_limits<int64_t>::max();
     const Trial all = trial();
@@ -202,7 +212,8 @@ class Chooser {
     return all.overtook.*bytes;
   }
 
-  // Too much ahead of what comes later keeps that waiting: nothing, all that can, or a part of it.
+  // A move that runs too far ahead delays the moves after it. Tries bounds of the overtaking bytes:
+  // none, all that can overtake, and parts of these. Keeps the fastest and returns its slowness.
   double overtake() {
     double least = slowness(trial());
     for (int64_t OvertakingBytes::*bytes : {&OvertakingBytes::early, &OvertakingBytes::late}) {
@@ -221,7 +232,8 @@ class Chooser {
     return least;
   }
 
-  // True where moves were lowered: those under way at an instant when more lives than may.
+  // Lowers the moves that are under way at instants when too much is live. Returns true if it
+  // lowered any.
   bool lower() {
     Trial& tried = trial();
     if (!tried.bound || (!is_within_limits(*tried.bound) && tried.beside_moves.empty()))
@@ -239,10 +251,10 @@ class Chooser {
         if (tried.beside_moves[m][kind] > limits_[kind]) any_under_way = lowered[m] = true;
     if (!any_under_way) {
       if (!beyond) return false;
-      lowered.assign(lowered.size(), true);  // what moves share, as a bounce buffer
+      lowered.assign(lowered.size(), true);  // they share memory, such as a bounce buffer
     }
-    const bool tired =
-        n_trials_ >= bounds_.trials / 4 || spent_ >= bounds_.trial_instants / 2;
+    const bool tired = n_trials_ >= bounds_.trials / kLoweringPartOfTrials ||
+                       spent_ >= bounds_.trial_instants / kLoweringPartOfInstants;
     bool any = false;
     for (size_t m = 0; m < ahead_.size(); ++m) {
       if (!lowered[m] || ahead_[m] == 0) continue;
@@ -252,8 +264,8 @@ class Chooser {
     return any;
   }
 
-  // Fills in the bound, and for each move the most bytes that live while it is under way, by kind; 0 where it
-  // never is.
+  // Fills in the trial's bound and, by move and kind, the most bytes that are live while the move
+  // is under way; 0 if it never is.
   void most_beside_moves(Trial& trial) {
     const Schedule& schedule = schedule_of(trial);
     const Lifetimes lifetimes = compute_lifetimes(schedule);
@@ -292,14 +304,14 @@ class Chooser {
     return found;
   }
 
-  // Raises as many moves as can be from so many ahead to so many.
+  // Raises as many moves as possible from `from` ahead to `to` ahead.
   void raise(int from, int to) {
     std::vector<size_t> moves;
     for (size_t m = 0; m < ahead_.size(); ++m)
       if (ahead_[m] == from) moves.push_back(m);
     try_all(moves, to);
   }
-  // All of them; or, where that is too much, what goes of either half.
+  // Raises all of these moves; if that does not fit, tries each half of them.
   void try_all(const std::vector<size_t>& moves, int ahead) {
     if (moves.empty()) return;
     if (spent_ >= bounds_.trial_instants || is_spent()) {
@@ -317,7 +329,7 @@ class Chooser {
     try_all({middle, moves.end()}, ahead);
   }
 
-  // By the largest live sums, which a layout nearly reaches.
+  // True if the largest live sums, which a layout nearly reaches, are within the limits.
   bool fits(Trial& trial) {
     const PeakBound& bound = bound_of(trial);
     count(bound);
@@ -359,24 +371,25 @@ class Chooser {
   Made last_, fitting_;
 };
 
-// A layout, and what it takes beyond the bytes that are under way: gaps between them.
+// A layout, and the bytes that it takes beyond those under way: gaps between buffers.
 struct Fit {
   Planned planned;
   int64_t beyond = 0;
   double slowness = 0;
   const MemoryAnalysis& analysis() const { return planned.plan.analysis; }
-  // What is under way may cost its bytes and no more.
+  // Bytes under way may cost their own size and no more.
   bool is_better_than(const Fit& other) const {
     if (beyond > 0 || other.beyond > 0) return beyond < other.beyond;
     return slowness < other.slowness;
   }
 };
-// Where a hard limit is given there is nothing else to try, and it is worth some effort to fit.
+// Lays out a schedule. With a hard limit nothing else can be tried, so fitting it is worth more
+// effort.
 Fit laid_out(Schedule schedule, double slowness, const MemoryAnalysis& plain, bool is_trial,
              std::optional<int64_t> hard_limit) {
   Fit fit{{std::move(schedule), {}}, 0, slowness};
   MemoryPlan& plan = fit.planned.plan;
-  PackEffort effort = is_trial ? kTrialEffort : kFinalEffort;
+  PackEffort effort = is_trial ? kFirstLayoutEffort : kFinalEffort;
   if (hard_limit) effort.search_s = 0;
   plan = make_plan(fit.planned.schedule, effort);
   const auto try_harder = [&](const PackEffort& effort) {
@@ -402,20 +415,22 @@ Device::Capacities between(const Device::Capacities& a, const Device::Capacities
   return middle;
 }
 
-// The best that was met within the limits; of each attempt so many choices are laid out at most.
-// `gave_up`: no layout of as many as may be tried was within them.
+// Returns the best layout within the limits. Lays out at most `max_choices` choices of each
+// attempt. Sets `gave_up` if no attempt allowed by `bounds` found a layout within them.
 std::optional<Fit> best_fit(const Schedule& schedule, int ahead, const Device::Capacities& limits,
                             const MemoryAnalysis& plain, size_t max_choices,
-                            const DeviceDescriptionPtr& device, const std::function<Schedule()>& apart,
-                            int threads, const OverlapLimits& bounds, const IsWorthIt& is_worth_it,
+                            const DeviceDescriptionPtr& device,
+                            const std::function<Schedule()>& per_iteration_schedule, int threads,
+                            const OverlapLimits& bounds, const IsWorthIt& is_worth_it,
                             bool& gave_up) {
   Chooser chooser(schedule, count_moves(schedule), ahead, device, bounds);
   std::optional<Fit> best, best_apart;
-  // The search with iterations apart, beside the rest of this one where threads allow; and how slow
-  // what it began for was.
+  // The search with places per iteration, parallel to this one if threads allow; and the slowness
+  // of the choice that it began for.
   std::future<std::optional<Fit>> search_apart;
   double slowness_here = 0;
-  // Whether that search is through with something to stay with, in which case no other counts.
+  // True if that search has ended with a plan that is good enough; the other plans do not count
+  // then.
   const auto apart_is_enough = [&](bool wait) {
     if (!search_apart.valid() ||
         (!wait && search_apart.wait_for(std::chrono::seconds(0)) == std::future_status::timeout))
@@ -431,10 +446,11 @@ std::optional<Fit> best_fit(const Schedule& schedule, int ahead, const Device::C
   for (; attempt < bounds.layouts; ++attempt) {
     if (apart_is_enough(false)) return best_apart;
     std::vector<Choice> choices = chooser.choose(asked);
-    // More room may go to moves that do not need it; where little is hidden less is tried as well.
+    // More room may go to moves that do not need it. If little is hidden, less room is tried as
+    // well.
     if (attempt == 0 && choices[0].slowness > kWellHidden) {
       Device::Capacities less = asked;
-      less[0] -= less[0] / 16;
+      less[0] -= less[0] / kLessRoomPart;
       if (std::vector<Choice> others = chooser.choose(less);
           others[0].slowness < choices[0].slowness)
         choices = std::move(others);
@@ -455,7 +471,8 @@ std::optional<Fit> best_fit(const Schedule& schedule, int ahead, const Device::C
         std::none_of(choices.begin(), choices.end(),
                      [&](const Choice& c) { return is_worth_it(chooser.schedule(c)); }))
       return std::nullopt;
-    // They were laid out with all effort, and did not fit: less by so little made no difference.
+    // The same choices were laid out with full effort and did not fit: the last reduction was too
+    // small to matter.
     if (attempt > 1 &&
         std::equal(choices.begin(), choices.end(), refused_choices.begin(), refused_choices.end(),
                    [](const Choice& a, const Choice& b) { return a.moves_as(b); })) {
@@ -470,7 +487,7 @@ std::optional<Fit> best_fit(const Schedule& schedule, int ahead, const Device::C
     }
     for (size_t c = 0; c < choices.size() && !is_good; ++c) {
       Fit fit = laid_out(chooser.schedule(choices[c]), choices[c].slowness, plain, attempt == 0,
-                         apart || c > 0 ? std::nullopt : std::optional(limits[0]));
+                         per_iteration_schedule || c > 0 ? std::nullopt : std::optional(limits[0]));
       bool fits = true;
       Device::Capacities over{};
       for (size_t kind = 0; kind < limits.size(); ++kind) {
@@ -480,13 +497,15 @@ std::optional<Fit> best_fit(const Schedule& schedule, int ahead, const Device::C
       over[0] = std::max(over[0], fit.beyond);
       if (!least_over || over[0] < (*least_over)[0]) least_over = over;
       is_good = fits && fit.beyond == 0;
-      // What is under way from one iteration to another stands in the way of what has one place in
-      // all of them.
-      if (attempt == 0 && c == 0 && !is_good && apart && gap(fit.planned.plan) > kGoodGap) {
+      // Values that are under way between iterations obstruct buffers with one place in all
+      // iterations.
+      if (attempt == 0 && c == 0 && !is_good && per_iteration_schedule &&
+          gap(fit.planned.plan) > kGoodGap) {
         slowness_here = choices[c].slowness;
         search_apart = std::async(threads > 1 ? std::launch::async : std::launch::deferred, [&] {
           bool gave_up_apart = false;
-          return best_fit(apart(), ahead, limits, plain, 1, device, {}, 1, bounds, {}, gave_up_apart);
+          return best_fit(per_iteration_schedule(), ahead, limits, plain, 1, device, {}, 1, bounds,
+                          {}, gave_up_apart);
         });
         if (apart_is_enough(threads <= 1)) return best_apart;
       }
@@ -524,7 +543,8 @@ Schedule with_few_ahead(const Schedule& schedule, const Device::Capacities& capa
 }
 
 Planned overlap(Planned planned, int ahead, const Device::Capacities& capacities,
-                const DeviceDescriptionPtr& device, const std::function<Schedule()>& apart, int threads,
+                const DeviceDescriptionPtr& device,
+                const std::function<Schedule()>& per_iteration_schedule, int threads,
                 const OverlapLimits& bounds, const IsWorthIt& is_worth_it) {
   if (ahead <= 0 || count_moves(planned.schedule) == 0) return planned;
   const MemoryAnalysis& plain = planned.plan.analysis;
@@ -535,8 +555,9 @@ Planned overlap(Planned planned, int ahead, const Device::Capacities& capacities
     if (limits[kind] >= Device::unlimited_bytes() && kind == 0) limits[kind] = total;
   }
   bool gave_up = false;
-  std::optional<Fit> best = best_fit(planned.schedule, ahead, limits, plain, kMaxChoices, device, apart,
-                                     threads, bounds, is_worth_it, gave_up);
+  std::optional<Fit> best =
+      best_fit(planned.schedule, ahead, limits, plain, kMaxChoices, device, per_iteration_schedule,
+               threads, bounds, is_worth_it, gave_up);
   if (best) return std::move(best->planned);
   if (gave_up)
     planned.plan.analysis.limits.push_back(fmt::format(

@@ -29,26 +29,33 @@ namespace {
 
 // Targets are powers of two down to this one.
 constexpr int64_t kSmallestTarget = 1 << 16;
-// A tile is small beside the target: an update needs a handful of them at a time. Arrays of a
-// larger share come whole.
+// A tile is small relative to the target, since an update needs a handful of tiles at a time.
+// Arrays up to 1 / kWholesOfTarget of the target are moved whole.
 constexpr int64_t kTilesOfTarget = 64, kWholesOfTarget = 4, kSmallestTile = 16 << 10;
-// Larger tiles, where moves are waited for: first up to here, then of whatever size.
+// Larger tiles, tried if computation waits for moves: first up to this size, then of any size.
 constexpr int64_t kLargeTile = 64 << 20;
-// Targets between the first and the smallest are tried where the smallest one's largest live sum is
-// within so many times the capacity: tiles rarely save a fifth.
+// A target between two powers of two is a multiple of 1 / kPartsOfTarget of the lower one: capacities
+// that differ by less mostly have the same targets, and so the same candidates.
+constexpr int64_t kPartsOfTarget = 4;
+// Arrays that are moved whole are tried in tiles as well if a plan leaves less than 1 / kFreePartOfDevice of
+// the device free: moves that run ahead need room of their own.
+constexpr int64_t kFreePartOfDevice = 8;
+// Targets between the first and the smallest are tried if the smallest one's largest live sum is
+// within this many times the capacity: tiles rarely save a fifth.
 constexpr double kWorthTargets = 1.25;
-// A plan that is faster by less is no other.
+// A plan must be faster by this factor to replace another one.
 constexpr double kFaster = 0.9999;
-// The first schedule that a search for moves ahead comes to is hardly slower than its last.
+// The first schedule of a search for moves ahead is at most this much slower than its last.
 constexpr double kFirstChoice = 1.01;
-// Of the moved bytes; where no more is waited for, updates need not stand elsewhere.
+// Share of the moved bytes. If computation waits for less than this share, updates outside of the
+// backward scans are not tried.
 constexpr double kNegligibleShare = 0.01;
-// What is to leave stays only where much is won, as memory is given up for it; it is tried in so
-// many parts of the target.
+// A plan that keeps more values on the device must be faster by this factor, since they take
+// memory. Their bytes are chosen in steps of 1 / kKeptParts of the target.
 constexpr double kMuchFaster = 0.95;
 constexpr int64_t kKeptParts = 8;
 
-// The targets for a capacity, the largest first; without a limit, that.
+// Returns the targets for a capacity, the largest first; without a limit, the capacity alone.
 std::vector<int64_t> targets_within(int64_t capacity) {
   if (capacity >= Device::unlimited_bytes()) return {capacity};
   int64_t target = kSmallestTarget;
@@ -58,10 +65,11 @@ std::vector<int64_t> targets_within(int64_t capacity) {
   return targets;
 }
 
-// A target between the largest power of two within a capacity and the capacity: what fits does not
-// depend on it, but larger tiles may hide more.
+// Returns a target between `largest`, the largest power of two within a capacity, and the capacity.
+// The plans that fit do not depend on it, but larger tiles may hide more.
 int64_t target_between(int64_t largest, int64_t capacity) {
-  return largest + (capacity - largest) / (largest / 4) * (largest / 4);
+  const int64_t part = largest / kPartsOfTarget;
+  return largest + (capacity - largest) / part * part;
 }
 
 TileOptions tiles_for(int64_t target, int64_t tile_bytes) {
@@ -149,13 +157,14 @@ class PlanSearch {
   }
 
  private:
-  // A form of the program; and with its updates in the scans that make the gradients, once asked
-  // for.
+  // A form of the program; `inside` has the updates in the scans that make the gradients, once
+  // asked for.
   struct Form {
     Graph graph;
     std::optional<Graph> inside;
   };
-  // A candidate that is left until nothing else fits: no layout of it falls short by less.
+  // A candidate that is left until nothing else fits. Each of its layouts falls short by at least
+  // `least_shortfall`.
   struct TooLarge {
     Graph updates, tiled;
     int64_t least_shortfall;
@@ -166,7 +175,7 @@ class PlanSearch {
   bool may_hide(const Scored& s) const {
     return capacities_[0] < Device::unlimited_bytes() && s.moved.all > 0 && s.shortfall == 0;
   }
-  // True if there is nothing to win by other moves.
+  // True if other moves can gain nothing.
   bool is_well_hidden() const {
     return !best_ || !may_hide(*best_) || hides_well(best_->found.planned.schedule, device_);
   }
@@ -174,7 +183,8 @@ class PlanSearch {
     if (a.shortfall != b.shortfall) return a.shortfall < b.shortfall;
     return may_hide(a) && may_hide(b) ? a.time < kFaster * b.time : a.bytes < b.bytes;
   }
-  // Asked where there is something left to try.
+  // False, with a report, if a limit of the search is reached. Called only if something is left to
+  // try.
   bool has_budget() {
     const bool has = lowered_nodes_ < limits_.lowered_nodes &&
                      overlapped_instants_ < limits_.overlapped_instants;
@@ -191,8 +201,9 @@ class PlanSearch {
     if (is_new) reports_.push_back(std::move(sentence));
   }
 
-  // More is moved and done, less kept: stacks that are on their way elsewhere are sent there at
-  // once, rows are gathered block by block, and moves and work over streamed arrays are repeated.
+  // Returns the form that moves and computes more to keep less. Stacks for another memory are sent
+  // there at once, rows are gathered block by block, and moves and work over streamed arrays are
+  // repeated.
   Form& lean(int64_t target) {
     const int64_t block = tiles_for(target, options_.tile_bytes).bytes;
     const auto [at, is_new] = lean_.try_emplace(block);
@@ -216,8 +227,8 @@ class PlanSearch {
 
   // ---- targets ----
 
-  // Below the first target: the smallest is lowered first, as it tells whether the others are worth
-  // it. The first that fits ends it. Returns how many of the targets are through.
+  // Tries the targets below the first until one fits. The smallest is lowered first, since it shows
+  // if the others are worth trying. Returns the number of targets that are done.
   size_t search_smaller(const std::vector<int64_t>& targets) {
     defers_ = true;
     least_bytes_ = std::numeric_limits<int64_t>::max();
@@ -234,8 +245,9 @@ class PlanSearch {
     return t;
   }
 
-  // Updates inside the scans that make the gradients, unless something of that is waited for apart
-  // as well; and those that need not wait for the layers' gradients beside the layers.
+  // Tries updates inside the scans that make the gradients. Tries updates outside too if
+  // computation waits for some of those moves, and updates beside the layers if these need not wait
+  // for the layers' gradients.
   void try_target(Form& form, int64_t target) {
     const Graph& updates = inside(form);
     const int n_found = n_found_;
@@ -253,11 +265,12 @@ class PlanSearch {
   void try_tilings(const Graph& updates, int64_t target) {
     const TileOptions tiles = tiles_for(target, options_.tile_bytes);
     try_tiles(updates, tiles);
-    // What came whole may be too much, or leave too little room for moves to run ahead.
+    // Whole arrays may take too much, or leave too little room for moves to run ahead.
     const int64_t device = capacities_[0];
-    if (!fits() || best_->bytes > device - device / 8) try_tiles(updates, {.bytes = tiles.bytes});
-    // Where moves are waited for, as what an update needs is before a norm is known, more of it is
-    // there in large tiles; too large ones are too few.
+    if (!fits() || best_->bytes > device - device / kFreePartOfDevice)
+      try_tiles(updates, {.bytes = tiles.bytes});
+    // Computation may wait for moves, as an update does whose operands come before a norm is known.
+    // Large tiles then hold more of the operands; too large ones are too few.
     int64_t tried = tiles.bytes;
     for (const int64_t most : {kLargeTile, Device::unlimited_bytes()}) {
       const int64_t large = std::min(target / kTilesOfTarget, most);
@@ -291,7 +304,7 @@ class PlanSearch {
     keep_if_better(score({updates, std::move(tiled), plan(std::move(ordered), most_time)}));
   }
 
-  // A lower bound of the step's time; the time itself where no moves run ahead.
+  // Returns a lower bound of the step's time, or the time itself if no moves run ahead.
   double least_time(const OrderedGraph& ordered) const {
     if (options_.transfers_ahead > 0) return times_->bound(ordered.schedules()[0]);
     double least = std::numeric_limits<double>::infinity();
@@ -300,7 +313,8 @@ class PlanSearch {
     return least;
   }
 
-  // Its moves run ahead unless a step takes longer than `most_time` even so, by far.
+  // Plans a candidate. Its moves do not run ahead if a step would be much longer than `most_time`
+  // even then.
   Planned plan(OrderedGraph ordered,
                double most_time = std::numeric_limits<double>::infinity()) {
     LowerOptions lowering = lowering_;
@@ -308,11 +322,11 @@ class PlanSearch {
     Planned planned = std::move(ordered).lay_out(capacities_, lowering);
     if (!options_.reuse) return planned;
     overlapped_instants_ += planned.plan.analysis.n_instants;
-    std::function<Schedule()> apart;
-    if (!lowering.iterations_apart && planned.schedule.n_loops > 0)
-      apart = [&] {
+    std::function<Schedule()> per_iteration_schedule;
+    if (!lowering.places_per_iteration && planned.schedule.n_loops > 0)
+      per_iteration_schedule = [&] {
         LowerOptions each = lowering;
-        each.iterations_apart = true;
+        each.places_per_iteration = true;
         return lower(lowered, each);
       };
     IsWorthIt is_worth_it;
@@ -320,8 +334,8 @@ class PlanSearch {
       is_worth_it = [&, most_time](const Schedule& schedule) {
         return times_->step(schedule) <= kFirstChoice * most_time;
       };
-    return overlap(std::move(planned), options_.transfers_ahead, capacities_, device_, apart, threads_,
-                   limits_.overlap, is_worth_it);
+    return overlap(std::move(planned), options_.transfers_ahead, capacities_, device_,
+                   per_iteration_schedule, threads_, limits_.overlap, is_worth_it);
   }
 
   Scored score(FoundPlan found) {
@@ -342,8 +356,8 @@ class PlanSearch {
     ++n_found_;
   }
 
-  // The nearest first: all that may fit, then until none can come much nearer than what was laid
-  // out.
+  // Lays out the deferred candidates, the nearest first: all that may fit, then until none can come
+  // much nearer than the best.
   void lay_out_too_large() {
     std::stable_sort(
         too_large_.begin(), too_large_.end(),
@@ -358,15 +372,16 @@ class PlanSearch {
     too_large_.clear();
   }
 
-  // Where moves are waited for and there is room, what would leave last and come back first stays:
-  // up to the most parts of the target that fit, or fewer, which leave more to moves that run
-  // ahead.
+  // If computation waits for moves and there is room, keeps values on the device that would leave
+  // last and come back first. Tries the most parts of the target that fit, and fewer, which leave
+  // more room to moves ahead.
   void keep_what_hides(int64_t target) {
     if (!options_.keep_resident || options_.transfers_ahead <= 0 || is_well_hidden()) return;
     const Graph updates = best_->found.updates, tiled = best_->found.tiled;
     std::optional<Scored> best;
     Graph last = tiled;
-    // True if so much fits; where nothing else is kept than was tried before, if that does.
+    // True if that many bytes can be kept. If nothing more is kept than in an earlier try, returns
+    // that try's result.
     const auto fits = [&](int64_t bytes) {
       KeptResident kept = keep_resident(tiled, bytes);
       if (equal(kept.graph, best ? best->found.tiled : tiled)) return true;
@@ -403,7 +418,7 @@ class PlanSearch {
   std::optional<Scored> best_;
   int n_found_ = 0;  // times that best_ was replaced
   bool defers_ = false;
-  int64_t least_bytes_ = 0;  // that any candidate since it was set needs of the device
+  int64_t least_bytes_ = 0;  // least device bytes of candidates since it was set
   int64_t lowered_nodes_ = 0, overlapped_instants_ = 0;
 };
 

@@ -6,7 +6,7 @@
 namespace stow {
 namespace {
 
-// The Name node that names a value: the one that made it, or one that reads it.
+// Returns the Name node that names a value: its maker, or one of its readers.
 const Node* naming(const Graph& graph, ValueId v) {
   if (!graph.is_input(v) && graph.def(v).op == OpKind::kName) return &graph.def(v);
   for (const Node& node : graph.nodes())
@@ -14,7 +14,7 @@ const Node* naming(const Graph& graph, ValueId v) {
   return nullptr;
 }
 
-// Fills in what made `v`, a value computed in `graph` or in the body of one of its scans.
+// Describes what made `v`, a value computed in `graph` or in the body of one of its scans.
 void describe(const Graph& graph, ValueId v, SavedResidual& residual) {
   if (const Node* name = naming(graph, v)) {
     residual.source = SavedResidual::Source::kNamed;

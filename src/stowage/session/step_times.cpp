@@ -9,7 +9,12 @@
 namespace stow {
 namespace {
 
-// An accelerator of today, for where nobody said which.
+// Times of the moves over that of the compute, on variants of the usual device: moves that are easily
+// hidden, that are just hidden, and that are longer than the compute. A plan for a device that nobody
+// named should be good on all of them.
+constexpr double kMoveShares[] = {0.5, 1.0, 2.0};
+
+// The device that is assumed if none is described: a current accelerator.
 const DeviceDescription& usual_device() {
   static const DeviceDescription device = [] {
     for (const BuiltInDevice& d : built_in_devices())
@@ -29,7 +34,7 @@ std::vector<DeviceDescription> devices_for(const Schedule& schedule, const Devic
       std::max(s.stream(StreamKind::kCopyIn).busy_s, s.stream(StreamKind::kCopyOut).busy_s);
   const double network = s.stream(StreamKind::kCollective).busy_s;
   if (s.compute_busy_s() == 0 || (link == 0 && network == 0)) return devices;
-  for (double share : {0.5, 1.0, 2.0}) {
+  for (const double share : kMoveShares) {
     DeviceDescription d = devices[0];
     const double wanted_s = share * s.compute_busy_s();
     if (link > 0) d.link.to_device = d.link.to_host *= link / wanted_s;

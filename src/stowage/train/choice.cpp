@@ -58,18 +58,23 @@ std::string over_budgets(const TrainConfig& config, const JobPlan& plan, const B
 
 namespace {
 
-// Whether no budget lacks more than a hundredth of it.
+// A plan that was made for the budgets and exceeds none of them by more than 1 / kNearPartOfBudget is made
+// again without budgets: the bytes of the two differ by about as much at most.
+constexpr int64_t kNearPartOfBudget = 100;
+
+// True if no budget is exceeded by more than 1 / kNearPartOfBudget of it.
 bool is_nearly_within(const TrainConfig& config, const BytesByKind& peak_bytes,
                       const Budgets& budgets) {
   const BytesByKind needs = budgeted_bytes(config, peak_bytes);
   for (size_t kind = 0; kind < budgets.size(); ++kind)
-    if (budgets[kind] && needs[kind] - *budgets[kind] > *budgets[kind] / 100) return false;
+    if (budgets[kind] && needs[kind] - *budgets[kind] > *budgets[kind] / kNearPartOfBudget)
+      return false;
   return true;
 }
 
-// Of placements that are alike but for the memories beside the device the search plans the first. Where
-// that is too much for one of those as well, others tell what the device alone would need: the forms
-// that need least of it first, until one has room for the rest.
+// The search plans only the first of several placements that differ in memories beside the device.
+// If another memory is too small for that one too, other placements show what the device alone
+// would need. Plans those that need least of the device first, until one has room for the rest.
 void plan_those_with_room(const Job& job, const Budgets& budgets,
                           const OverBudgetPlacements& over_budget, std::vector<Placement> ladder,
                           Choice& choice) {
@@ -126,7 +131,7 @@ Choice find_fit(const Job& job, const Budgets& budgets, std::span<const Candidat
     if (over.empty()) choice.plan = std::move(plan);
     return !over.empty();
   });
-  // A plan that was made for a budget may take a little more than one that was made for none.
+  // A plan made for a budget may take a little more than one made without a budget.
   for (size_t i = 0; i < choice.candidates.size() && !choice.plan; ++i) {
     const Placement placement = choice.candidates[i].placement;
     if (!job.moves(placement) ||
@@ -150,7 +155,7 @@ Choice find_fit(const Job& job, const Budgets& budgets) { return find_fit(job, b
 
 namespace {
 
-// The candidates that were planned under the budgets: all that the state alone is not too much for.
+// Returns the candidates that were planned under the budgets: those whose state alone fits.
 std::vector<Candidate> planned_under(const Job& job, const Budgets& budgets,
                                      std::vector<Candidate> candidates) {
   std::erase_if(candidates, [&](const Candidate& c) {

@@ -15,7 +15,7 @@ namespace {
 
 constexpr int64_t kMaxTomlBytes = 1 << 20;
 
-// The key that a name had before.
+// Returns the current name of a key that may have its former name.
 std::string_view present_name(std::string_view name) {
   return name == "train.eval_every" ? "eval.every" : name;
 }
@@ -33,14 +33,14 @@ Failure unknown_key(const std::string& name) {
   return fail("unknown key '{}'; did you mean '{}'?", name, nearest_name(name, names));
 }
 
-// The same with the batch of evaluation.
+// Returns the configuration with the batch of evaluation.
 TrainConfig for_evaluation(TrainConfig config) {
   config.data.batch = config.eval_batch();
   config.data.seq = config.eval_seq();
   return config;
 }
 
-// Sizes whose product no memory holds. `named` gives a key and its value for people.
+// Refuses sizes whose product exceeds any memory. `named` describes a key and its value.
 template <typename Named>
 Result<void> check_sizes(const TrainConfig& config, const Named& named) {
   struct Product {
@@ -75,7 +75,7 @@ Result<void> check_sizes(const TrainConfig& config, const Named& named) {
   return {};
 }
 
-// A configuration being put together, with the place where each key was last set.
+// A configuration that is being read, with the place where each key was last set.
 class Loader {
  public:
   Result<void> set(const std::string& name, const RawValue& raw, const std::string& place) {
@@ -97,7 +97,7 @@ class Loader {
   Result<TrainConfig> finish();
 
  private:
-  // "model.dim = 128 (run.toml:3)", for values that do not fit one another.
+  // Returns "model.dim = 128 (run.toml:3)", for values that contradict each other.
   std::string with_place(std::string_view name) const {
     const auto place = places_.find(name);
     return fmt::format("{} = {} ({})", name, key_text(*find_key(name), config_),
@@ -150,7 +150,7 @@ Result<void> Loader::read_toml(const std::string& path) {
   return {};
 }
 
-// A key that was set and does nothing is a mistake of whoever set it.
+// Refuses keys that were set and have no effect.
 Result<void> Loader::check_scopes() const {
   for (const ConfigKey& key : config_keys()) {
     if (!places_.contains(key.name) || key.is_in_scope(config_)) continue;
@@ -218,7 +218,7 @@ Result<void> Loader::check_loss() const {
   return {};
 }
 
-// A place that the run has not got.
+// Refuses memories that the run does not have.
 Result<void> Loader::check_places() const {
   const TrainConfig::Memory& m = config_.memory;
   if (m.host && !config_.is_virtual())
@@ -277,7 +277,7 @@ Result<void> Loader::check_places() const {
   return {};
 }
 
-// Sizes that the mesh cannot cut, and keys without effect.
+// Refuses sizes that the mesh cannot divide, and keys without effect.
 Result<void> Loader::check_mesh() const {
   const TrainConfig::Mesh& m = config_.mesh;
   constexpr int64_t kMostDevices = 1 << 20;

@@ -110,7 +110,7 @@ struct Overloaded : Fs... {
 template <typename... Fs>
 Overloaded(Fs...) -> Overloaded<Fs...>;
 
-// The raw value for a message.
+// Returns the raw value for a message.
 std::string shown(const RawValue& raw) {
   return std::visit(Overloaded{[](const std::string& s) { return fmt::format("'{}'", s); },
                                [](bool b) { return std::string(b ? "true" : "false"); },
@@ -125,7 +125,8 @@ std::string range_text(Number min, Number max, bool below_max, Number limitless)
   return fmt::format("from {} to {}{}", min, below_max ? "below " : "", max);
 }
 
-// The text as a whole number of that type; false when it is none, `too_big` where it does not fit.
+// Parses the text as a number of that type. Returns false if it is none; sets `too_big` if it is
+// out of range.
 template <typename Number>
 bool parse_number(const std::string& text, Number& out, bool& too_big) {
   const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), out);
@@ -144,7 +145,7 @@ struct Setter {
     return fail("{} takes {}, not {}", key.name, key_takes(key), shown(raw));
   }
 
-  // What it takes need not tell the limit.
+  // The description of a key's values does not always name the limit.
   Failure too_large(const IntField& field) const {
     if (field.max < kMany) return wrong();
     return fail("{} takes {} and at most {}, not {}", key.name, key_takes(key), field.max,
@@ -177,7 +178,7 @@ struct Setter {
       if (!too_big) return wrong();
       value = std::strtod(text()->c_str(), nullptr);  // infinite, or next to 0
     }
-    // Computed with is what an f32 holds of it.
+    // Computation uses the value as an f32.
     if (static_cast<float>(value) == 0 && (value != 0 || too_big))
       return fail("{} takes {}, as an f32; {} is 0 there", key.name, key_takes(key), shown(raw));
     const bool in_range =
@@ -326,7 +327,7 @@ Result<void> set_key(const ConfigKey& key, const RawValue& raw, TrainConfig& con
 }
 
 std::string key_text(const ConfigKey& key, const TrainConfig& config) {
-  // The accessors give references to write through; nothing is written here.
+  // The accessors return references for writing; nothing is written here.
   TrainConfig& c = const_cast<TrainConfig&>(config);
   return std::visit(
       Overloaded{[&](const BoolField& f) { return std::string(f.get(c) ? "true" : "false"); },

@@ -26,7 +26,7 @@ uint64_t mix_bits(uint64_t a, uint64_t b, uint64_t c) {
 }
 
 Result<ByteData> ByteData::open(const std::string& path, int64_t vocab, int64_t seq) {
-  // A pipe could not be read again and a device need not end: both are refused.
+  // Pipes and devices are refused: a pipe cannot be read again, and a device may have no end.
   const Result<InputFile> file = InputFile::open(path);
   if (!file) return file.failure();
   const int64_t n = file->size_bytes();

@@ -36,7 +36,7 @@ Result<void> check_options(const DatasetOptions& o) {
   return {};
 }
 
-// Fisher and Yates's shuffle, by bits of seed, epoch and `salt`.
+// The Fisher-Yates shuffle, with bits from seed, epoch and `salt`.
 template <typename T>
 void shuffle(std::vector<T>& items, uint64_t seed, uint64_t epoch, uint64_t salt) {
   const uint64_t key = mix_bits(seed, epoch, salt);
@@ -67,7 +67,7 @@ DatasetPart::DatasetPart(std::shared_ptr<const Examples> examples, int64_t first
     const int64_t size = std::min(length - 1, seq);
     int64_t n_targets = 0;
     for (int64_t k = 1; k <= size; ++k) n_targets += examples_->is_target(i, k);
-    // An example that never had a target is not dropped for its length.
+    // An example without targets counts as such even if it is too long.
     bool any = n_targets > 0;
     for (int64_t k = size + 1; k < length && !any && options.too_long == TooLong::kDrop; ++k)
       any = examples_->is_target(i, k);
@@ -239,8 +239,8 @@ void Dataset::set_order(int64_t epoch) {
   if (!options_.length_buckets || train_.lengths().size() == 1) return;
   std::stable_sort(order_.begin(), order_.end(),
                    [&](int32_t a, int32_t b) { return train_.bucket(a) < train_.bucket(b); });
-  // Groups of rows that fill an update each. The shortest rows stand at the ends of the epoch,
-  // where an update takes rows of the neighbouring epoch too.
+  // Groups of rows that fill one update each. The shortest rows are at the ends of the epoch, where
+  // an update also takes rows of the neighbouring epoch.
   const int64_t per_update = rows_per_update();
   const int64_t before = (epoch % per_update) * (n % per_update) % per_update;
   const int64_t head = std::min(n, (per_update - before) % per_update);

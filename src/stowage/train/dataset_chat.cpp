@@ -9,7 +9,7 @@
 namespace stow {
 namespace {
 
-// Spans are found by rendering once a turn.
+// Spans are found by rendering the text once per turn.
 constexpr size_t kMaxMessages = 4096;
 
 bool is_empty(const Json* value) {
@@ -51,11 +51,11 @@ class Renderer {
       : text_(text), messages_(messages), variables_(text.special_tokens) {
     variables_.set("tools", tools ? *tools : Json());
     variables_.set("documents", nullptr);
-    // What Llama 3's template has where it is told no date.
+    // The date that Llama 3's template uses if it is given none.
     variables_.set("date_string", "26 Jul 2024");
   }
 
-  // The text of the first n messages.
+  // Returns the text of the first n messages.
   Result<std::string> render(size_t n, bool generation_prompt) {
     variables_.set("messages", Json::Array(messages_.begin(),
                                            messages_.begin() + static_cast<std::ptrdiff_t>(n)));
@@ -69,7 +69,7 @@ class Renderer {
   Json variables_;
 };
 
-// The place of the turn `at` in the text of all messages, in bytes; see read_examples.
+// Returns the range of the turn `at` in the text of all messages, in bytes; see read_examples.
 std::optional<std::pair<size_t, size_t>> find_turn(Renderer& renderer,
                                                    const text::TokenizerFolder& text,
                                                    const Json::Array& messages, size_t at,
@@ -78,10 +78,10 @@ std::optional<std::pair<size_t, size_t>> find_turn(Renderer& renderer,
   if (!prompt) return std::nullopt;
   size_t begin = common_prefix(*prompt, whole);
   if (begin < prompt->size()) {
-    // A generation prompt may open what this turn lacks, such as its reasoning.
+    // A generation prompt may begin something that this turn lacks, such as its reasoning.
     const Result<std::string> before = renderer.render(at, false);
     if (!before || !whole.starts_with(*before) || begin < before->size()) return std::nullopt;
-    // Not within a character.
+    // The range must not begin within a character.
     while (begin < whole.size() && (static_cast<unsigned char>(whole[begin]) & 0xc0) == 0x80)
       --begin;
   }
@@ -131,7 +131,7 @@ Result<ChatTokens> chat_tokens(const Json& line, const text::TokenizerFolder& te
       ++out.n_lost_turns;
       continue;
     }
-    // A token across the beginning is the first target: the turn's text needs it.
+    // A token across the beginning is the first target, because the turn's text needs it.
     const Result<std::vector<int32_t>> before =
         encode(std::string_view(*whole).substr(0, turn->first));
     if (!before) return fail("messages: {}", before.error());

@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t kMaxLineBytes = int64_t{256} << 20;
 constexpr int64_t kChunkBytes = int64_t{1} << 20;
-// Lines that are tokenized at once.
+// Largest number of lines that are tokenized at a time.
 constexpr size_t kMaxBlockLines = 1024;
 
 enum class Format : uint8_t { kText, kCompletion, kMessages, kTokens };
@@ -54,7 +54,7 @@ Result<Format> format_of(const Json& line) {
   return found[0];
 }
 
-// A line as values of Examples::append.
+// One line, as arguments of Examples::append.
 struct Line {
   Format format = Format::kText;
   std::vector<int32_t> values;
@@ -68,7 +68,7 @@ void append_eos(const text::TokenizerFolder& text, std::vector<int32_t>& ids) {
   if (id >= 0 && (ids.empty() || ids.back() != id)) ids.push_back(id);
 }
 
-// Makes targets of the ids from `first` on, and of none before.
+// Makes targets of the ids from `first` on; earlier ids are none.
 void mask_before(size_t first, std::vector<int32_t>& ids) {
   for (size_t k = 0; k < std::min(first, ids.size()); ++k) ids[k] = ~ids[k];
 }
@@ -172,12 +172,12 @@ Result<Line> read_line(std::string_view bytes, const LineOptions& options) {
   return line;
 }
 
-// Lines of a file in order.
+// Reads the lines of a file in order.
 class LineReader {
  public:
   explicit LineReader(const InputFile& file) : file_(file) {}
 
-  // Whole lines with their numbers, none empty; no lines: the file has ended.
+  // Returns nonempty lines with their numbers; no lines at the end of the file.
   Result<void> next(std::vector<std::pair<int64_t, std::string>>& lines) {
     lines.clear();
     int64_t bytes = 0;

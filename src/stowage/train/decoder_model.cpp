@@ -17,7 +17,7 @@ namespace {
 
 constexpr int64_t kEvalBatches = 8;
 
-// The bytes of a file as batches, its last tenth held out.
+// Batches of the bytes of a file, whose last tenth is held out.
 class ByteBatches : public TrainData {
  public:
   ByteBatches(ByteData data, const TrainConfig& config)
@@ -30,7 +30,7 @@ class ByteBatches : public TrainData {
   int64_t n_validation_batches() const override {
     return std::clamp<int64_t>(data_.n_validation_windows() / batch_, 1, kEvalBatches);
   }
-  // Spread over the whole held-out part.
+  // Validation batches are spread over the whole held-out part.
   HostBatch validation_batch(int64_t i) const override {
     const int64_t n = n_validation_batches();
     const int64_t first = n > 1 ? i * (data_.n_validation_windows() - batch_) / (n - 1) : 0;
@@ -38,7 +38,7 @@ class ByteBatches : public TrainData {
   }
   std::string digest() const override { return data_.digest(); }
 
-  // Text that the model continues, drawn at temperature 0.8, as the seed has it.
+  // Returns text that continues held-out text, drawn at temperature 0.8 with the seed.
   std::string sample(const RunSample& run, uint64_t seed, int64_t n) const override {
     std::string text = data_.validation_text(std::min<int64_t>(seq_, 32));
     const size_t prompt = text.size();

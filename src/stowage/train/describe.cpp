@@ -22,7 +22,7 @@ std::string describe_peak(const JobPlan& plan) {
   return text;
 }
 
-// The key of a configuration that bounds a memory.
+// Returns the key of the configuration that bounds a memory.
 const char* budget_key(size_t kind) {
   static constexpr std::array<const char*, kNumMemoryKinds> kKeys = {"memory.device", "memory.host",
                                                                      "memory.disk"};
@@ -40,12 +40,11 @@ Shortfall shortfall_of(const Job& job, const Placement& placement, const BytesBy
   return s;
 }
 
-// What is enough, lowered as long as a plan with less fits; a plan with just what is named did. A
-// byte less is tried first, then what that plan takes, and where it is too little what lies
-// between.
+// Lowers sufficient budgets while a plan with less fits. Tries one byte less first, then the bytes
+// that this plan takes, and bisects if these are too few.
 void lower_to_the_least(const Job& job, Shortfall& s, const Budgets& budgets) {
   constexpr int kMostTries = 12;
-  // What a plan takes where it may take so many bytes of a kind; none where it is over.
+  // Returns the bytes of a plan that may take `bytes` bytes of a kind; none if it exceeds a budget.
   const auto taken = [&](size_t kind, int64_t bytes) -> std::optional<BytesByKind> {
     Budgets lowered = budgets;
     for (size_t k = 0; k < lowered.size(); ++k)
@@ -73,8 +72,8 @@ void lower_to_the_least(const Job& job, Shortfall& s, const Budgets& budgets) {
   }
 }
 
-// The same with what it takes of larger budgets, as tiles and moves ahead grow with them; where the
-// plan keeps growing, from the third try on with more than it last took.
+// Raises budgets to what a plan takes until one fits. Tiles and moves ahead grow with budgets, so
+// from the third try on the budgets also exceed what the last plan took.
 Shortfall enough(const Job& job, Shortfall s, const Budgets& budgets) {
   constexpr int kMostTries = 8;
   for (int tries = 0; tries < kMostTries && !s.is_enough; ++tries) {
@@ -95,7 +94,7 @@ Shortfall enough(const Job& job, Shortfall s, const Budgets& budgets) {
   return s;
 }
 
-// "43.53 MiB (45645824 bytes) of disk, 3.53 MiB more than memory.disk = 40.00 MiB"
+// Returns "43.53 MiB (45645824 bytes) of disk, 3.53 MiB more than memory.disk = 40.00 MiB".
 std::string describe_over(const Shortfall& s, const Budgets& budgets) {
   std::string text;
   for (size_t kind = 0; kind < budgets.size(); ++kind)
@@ -108,7 +107,7 @@ std::string describe_over(const Shortfall& s, const Budgets& budgets) {
   return text;
 }
 
-// Where evaluation takes more than any step: a setting to lower it is not one of training's.
+// Says so if evaluation takes more than any step, since other settings lower it.
 std::string describe_evaluation(const TrainConfig& config, const JobPlan& plan) {
   if (program_kind(plan.peak_phase) != ProgramKind::kEval || !config.model.is_from_files()) return {};
   int64_t step_bytes = 0;
@@ -150,7 +149,7 @@ std::string describe_candidates(const Job& job, const Choice& choice) {
   return text;
 }
 
-// The candidates as the shortfalls that are named have them.
+// Returns the candidates with the peaks of the shortfalls that are shown.
 Choice with_named_peaks(Choice choice, std::span<const Shortfall> near) {
   for (const Shortfall& s : near)
     for (Candidate& candidate : choice.candidates)
@@ -198,7 +197,8 @@ int64_t Shortfall::total() const {
 std::vector<Shortfall> shortfalls(const Job& job, const Choice& choice, const Budgets& budgets) {
   const ProgressScope progress("planning jobs that need less");
   constexpr size_t kMostBeside = 3;
-  // Of the plans that are over in one memory alone, the nearest; last, of all plans.
+  // By memory kind, the nearest of the plans that exceed that memory alone; last, the nearest of
+  // all.
   std::array<std::optional<Shortfall>, kNumMemoryKinds + 1> nearest;
   std::vector<Shortfall> on_device;
   for (const Candidate& candidate : choice.candidates) {
@@ -221,8 +221,8 @@ std::vector<Shortfall> shortfalls(const Job& job, const Choice& choice, const Bu
     return a.total() < b.total();
   };
   std::stable_sort(on_device.begin(), on_device.end(), by_total);
-  // A memory that is there and too small for any of these to be over in it alone: what it would
-  // have to be.
+  // A memory may be too small for all of these without any of them exceeding it alone. Finds the
+  // size that it would need.
   const TrainConfig& config = job.config();
   for (const MemoryKind kind : {MemoryKind::kPinnedHost, MemoryKind::kDisk}) {
     const auto k = static_cast<size_t>(kind);
@@ -239,8 +239,8 @@ std::vector<Shortfall> shortfalls(const Job& job, const Choice& choice, const Bu
     if (s.over_bytes[k] > 0) all.push_back(enough(job, s, budgets));
   }
   std::stable_sort(all.begin(), all.end(), by_total);
-  // Placements that take somewhat more of the device alone may take less of a budget like what is
-  // named.
+  // Placements that take a little more of the device alone may take less under a budget near the
+  // one shown.
   if (!is_all_on_device(all[0].placement) || !all[0].is_enough) return all;
   on_device.resize(std::min(on_device.size(), kMostBeside));
   for (const Shortfall& other : on_device) {

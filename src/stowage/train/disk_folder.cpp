@@ -15,13 +15,13 @@
 namespace stow {
 namespace {
 
-// What of the disk's refusals a person can turn.
+// Returns a refusal by the disk with the key that can change it.
 std::string with_key(const TrainConfig& config, const std::string& message) {
   return fmt::format("runtime.disk_folder{}: {}",
                      config.runtime.disk_folder.empty() ? " (not set)" : "", message);
 }
 
-// Opens the disk plainly, as what is asked of it here needs no fast access.
+// Opens the disk without direct access, since these requests need no speed.
 Result<void> with_disk(const TrainConfig& config, const std::function<void(Disk&)>& ask) {
   try {
     Disk disk({.folder = config.runtime.disk_folder, .uring = false, .direct = false});

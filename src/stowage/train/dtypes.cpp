@@ -17,7 +17,7 @@ Result<std::string> parse_dtype(const std::string& text) {
   return fail("expected f32 or bf16, or a policy such as p=f32,c=bf16,o=f32, got '{}'", text);
 }
 
-// The name of a part of a policy by its first letter; empty for what is no part.
+// Returns the name of a part of a policy, given the name or its first letter; empty for other text.
 std::string_view part_name(std::string_view text) {
   for (const std::string_view name : {"params", "compute", "output"})
     if (text == name || text == name.substr(0, 1)) return name;

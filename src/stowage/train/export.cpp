@@ -19,7 +19,7 @@
 namespace stow {
 namespace {
 
-// A checkpoint of a model from files, and what it says of that.
+// A checkpoint of a model from files, and its description.
 struct Opened {
   Checkpoint checkpoint;
   Exported what;
@@ -29,11 +29,11 @@ struct Opened {
   DType dtype = DType::kF32;  // in which the base was held
   std::string base_digest;    // "" where the base was trained
 
-  // The leaves of what is exported stand behind this: the average where there is one.
+  // The prefix of the exported leaves: those of the average if there is one.
   std::string prefix() const { return what.is_ema ? "ema/" : "model/"; }
 };
 
-// The best checkpoint that the one at `path` names.
+// Returns the best checkpoint that the one at `path` names.
 Result<std::string> best_of(const std::string& path) {
   const Result<CheckpointMeta> meta = read_checkpoint_meta(path);
   if (!meta) return meta.failure();
@@ -88,7 +88,7 @@ Result<Opened> open(const std::string& where, WhichCheckpoint which) {
   return opened;
 }
 
-// The dtype of a leaf's tensor, f32 or bf16, of that type's shape.
+// Returns the dtype of a leaf's tensor, f32 or bf16, which must have that type's shape.
 Result<DType> dtype_of_leaf(const Opened& from, const std::string& name, const ArrayType& type) {
   const TensorInfo* tensor = from.checkpoint.find(name);
   if (!tensor) return fail("{}: no tensor '{}'", from.what.checkpoint, name);
@@ -122,8 +122,8 @@ Result<void> write_adapter(const Opened& from, const std::string& folder) {
                           {.base_model = from.model_path, .use_rslora = from.adapter->use_rslora});
 }
 
-// What is written must not be what is read.
-Result<void> check_apart(const Opened& from, const std::string& folder) {
+// Refuses to write to a folder that is read.
+Result<void> check_distinct_folders(const Opened& from, const std::string& folder) {
   std::error_code error;
   for (const std::string& read :
        {from.model_path, std::filesystem::path(from.what.checkpoint).parent_path().string()})
@@ -132,7 +132,7 @@ Result<void> check_apart(const Opened& from, const std::string& folder) {
   return {};
 }
 
-// A tensor in the dtype of a file.
+// Returns a tensor in the dtype of a file.
 TensorBytes converted(TensorBytes tensor, DType dtype) {
   if (dtype == tensor.dtype) return tensor;
   TensorBytes made{tensor.name, dtype, tensor.shape, {}, {}};
@@ -156,7 +156,7 @@ Result<Exported> export_adapter(const std::string& checkpoint, const std::string
   if (!from->adapter)
     return fail("{}: has no adapter: all weights were trained; `./stowage export --model FOLDER` writes them",
                 from->what.checkpoint);
-  if (Result<void> apart = check_apart(*from, folder); !apart) return apart.failure();
+  if (Result<void> apart = check_distinct_folders(*from, folder); !apart) return apart.failure();
   if (Result<void> written = write_adapter(*from, folder); !written) return written.failure();
   return from->what;
 }
@@ -165,14 +165,14 @@ Result<Exported> export_model(const std::string& checkpoint, const std::string& 
                               std::optional<DType> dtype, WhichCheckpoint which) {
   Result<Opened> from = open(checkpoint, which);
   if (!from) return from.failure();
-  if (Result<void> apart = check_apart(*from, folder); !apart) return apart.failure();
+  if (Result<void> apart = check_distinct_folders(*from, folder); !apart) return apart.failure();
   std::error_code error;
   if (!std::filesystem::exists(from->model_path, error))
     return fail("{}: its model.path, {}, is not there any more; {} come from it",
                 from->what.checkpoint, from->model_path,
                 from->adapter ? "the weights" : "the tokenizer's files");
   if (from->adapter) {
-    // Beside the folder, and gone at the end.
+    // A temporary folder beside the target, removed at the end.
     const std::filesystem::path whole = std::filesystem::absolute(folder, error).lexically_normal();
     const std::filesystem::path beside = whole.has_filename() ? whole : whole.parent_path();
     const std::string apart = fmt::format("{}.adapter-{}", beside.string(), ::getpid());

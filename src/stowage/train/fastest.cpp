@@ -16,9 +16,9 @@
 namespace stow {
 namespace {
 
-// Plans that are searched in full, which is most of the work: the shortest expected step, and the second where the
-// first comes out longer than the second is expected to be.
-constexpr size_t kMostOverlapped = 2;
+// A full search of a plan is most of the work. The plan with the shortest expected step gets one; so do this many in
+// all if the first comes out longer than the next are expected to be.
+constexpr size_t kMostExpected = 2;
 
 // Bytes of a placement's state by what they are, each counted where it leaves the device.
 struct MovedState {
@@ -246,10 +246,12 @@ class FastestSearch {
     std::stable_sort(fitting_.begin(), fitting_.end(), [](const Fitting& a, const Fitting& b) {
       return a.expected_s < b.expected_s;
     });
+    // Beyond the first few, only those that are shorter even with few moves ahead.
     size_t best = 0;
-    for (size_t i = 0; i < fitting_.size() && i < kMostOverlapped; ++i) {
+    for (size_t i = 0; i < fitting_.size(); ++i) {
       Fitting& f = fitting_[i];
-      if (i > 0 && f.expected_s >= fitting_[best].step_s) break;
+      const double hoped_s = i < kMostExpected ? f.expected_s : f.step_s;
+      if (i > 0 && hoped_s >= fitting_[best].step_s) continue;
       f.plan = with_moves_ahead(job_, std::move(f.plan), budgets_);
       f.step_s = step_s(f.plan);
       if (f.step_s < fitting_[best].step_s) best = i;

@@ -27,14 +27,14 @@
 namespace stow {
 namespace {
 
-// What was read of a model's files, whatever else the configuration says.
+// The files of a model, independent of the rest of the configuration.
 struct Files {
   lm::ModelFiles model;
   std::optional<lm::AdapterFiles> adapter;  // of lora.init
 };
 using FilesPtr = std::shared_ptr<const Files>;
 
-// The adapter that the keys of `lora` ask for, in PEFT's words.
+// Returns the adapter that the keys of `lora` request, in PEFT's terms.
 PeftConfig peft_config(const TrainConfig::Lora& lora) {
   constexpr std::string_view kRegex = "regex:";
   PeftConfig peft;
@@ -57,13 +57,13 @@ PeftConfig peft_config(const TrainConfig::Lora& lora) {
 bool has_file(const TrainConfig& config, const char* name) {
   return file_exists(fmt::format("{}/{}", config.data.path, name));
 }
-// Whether a run has anything to evaluate on.
+// True if a run has data to evaluate on.
 bool holds_out(const TrainConfig& config) {
   return config.data.valid_fraction > 0 || !config.eval.data.empty() ||
          has_file(config, "valid.jsonl") || has_file(config, "test.jsonl");
 }
 
-// The lines of a JSONL file as batches.
+// Batches of the lines of a JSONL file.
 class ExampleBatches : public TrainData {
  public:
   ExampleBatches(Dataset data, const TrainConfig& config)
@@ -130,7 +130,7 @@ class ExampleBatches : public TrainData {
     return text;
   }
 
-  // Adds the arrays of a batch, its rows filled up to `length`.
+  // Appends the arrays of a batch, with rows padded to `length`.
   void append(const TokenBatch& from, int64_t length, HostBatch& to) const {
     auto add = [&, i = size_t{0}](const auto& values) mutable {
       auto rows = values;
@@ -158,7 +158,7 @@ class ExampleBatches : public TrainData {
   std::vector<int64_t> lengths_;
 };
 
-// Reads weights and the initial adapter to where a run has them.
+// Reads weights and the initial adapter to the places where a run keeps them.
 class FileWeights : public ModelWeights {
  public:
   FileWeights(FilesPtr files, NamedArrays parameters, NamedArrays frozen, bool has_adapter)
@@ -275,7 +275,7 @@ class FinetuneModel : public TrainModel {
                                             (lora_ ? weights.frozen : weights.parameters).arrays);
     nn::ForwardOptions options;
     if (lora_) {
-      // In the dtype of all products, whatever the weights' own.
+      // In the dtype of all products, not that of the weights.
       options.lora = tree_map(
           [&](const Array& a) {
             if (a.dtype() == decoder_.compute) return a;
@@ -295,8 +295,8 @@ class FinetuneModel : public TrainModel {
     return nn::decoder_weighted_loss(decoder, base, hidden, targets,
                                      counts / maximum(sum(counts), 1.0), options);
   }
-  // By their numbers of targets: the update's loss is the sum over all of these, divided by how many
-  // they are.
+  // Microbatches count by their numbers of targets: the update's loss is the sum over all targets,
+  // divided by their number.
   Array shares(const NamedArrays& microbatches) const override {
     const Array counts = sum(microbatches.arrays[2], {1, 2});  // [K]
     return counts / maximum(sum(counts), 1.0);
@@ -312,7 +312,8 @@ class FinetuneModel : public TrainModel {
     ModelSizes sizes;
     sizes.layers = decoder_.layers;
     sizes.width = decoder_.dim;
-    // Dropout draws for all tokens at once; gradients of bf16 adapters are rounded once a chunk.
+    // Dropout draws for all tokens at once, and chunks would round gradients of bf16 adapters once
+    // per chunk.
     const bool is_bf16 = decoder_.compute == DType::kBF16 || dtypes_.params == DType::kBF16;
     sizes.ffn = dropout() > 0 || is_bf16 ? 0 : decoder_.ffn;
     sizes.vocab = decoder_.vocab;
@@ -323,7 +324,7 @@ class FinetuneModel : public TrainModel {
   std::vector<ModelChange> changes() const override {
     if (!lora_ && config_.train.compute == "f32")
       return {{"--set lora.rank=16", [](TrainConfig& c) { c.lora.rank = 16; }}};
-    // Also what a quantised file holds, which is read as f32.
+    // A quantised file, which is read as f32, counts too.
     if (lora_ && frozen_dtype() == DType::kF32)
       return {{"--set model.dtype=bf16", [](TrainConfig& c) { c.model.dtype = "bf16"; }}};
     return {};
@@ -372,7 +373,7 @@ class FinetuneModel : public TrainModel {
   }
 
  private:
-  // Wherever the base lies.
+  // The record does not depend on the folder of the base.
   Json peft_of_record() const {
     PeftConfig peft = *peft_;
     peft.base_model_name_or_path.clear();
@@ -395,7 +396,8 @@ class FinetuneModel : public TrainModel {
   double dropout() const { return lora_ ? lora_->dropout : 0; }
   DType frozen_dtype() const {
     if (config_.model.dtype == "auto") {
-      // Of the embedding, as all matrices have it; config.json may say another, or nothing.
+      // The dtype of the embedding, which all matrices share. config.json may name another one, or
+      // none.
       const WeightInfo* stored =
           files_->model.weights ? files_->model.weights->find("model.embed_tokens.weight") : nullptr;
       return stored ? stored->dtype : files_->model.config.dtype.value_or(DType::kF32);
@@ -446,7 +448,7 @@ Result<ModelFactory> model_factory(TrainConfig& config) {
       return fail("lora.targets = {}: {}", config.lora.targets, plan.error());
     };
     if (Result<void> good = check(peft); !good) return good.failure();
-    // PEFT passes over a name that matches nothing beside others; here it is taken for a mistake.
+    // PEFT ignores a name that matches nothing if another name matches; here it is an error.
     for (const std::string& name : peft.target_modules.names) {
       PeftConfig one = peft;
       one.target_modules.names = {name};

@@ -10,7 +10,7 @@
 namespace stow {
 namespace {
 
-// So long may a trace become: more than a person looks at, less than a browser chokes on.
+// Largest number of events of a trace: more than a person reads, and few enough for a browser.
 constexpr int64_t kMaxTraceEvents = 400'000;
 constexpr size_t kShownWaits = 5;
 

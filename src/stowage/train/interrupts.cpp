@@ -10,7 +10,7 @@ namespace {
 volatile std::sig_atomic_t interrupted = 0;
 volatile std::sig_atomic_t came_from[2] = {0, 0};  // a launcher, others
 pid_t launcher = 0;                                // 0 for none
-// A signal to a group of processes may come twice: by itself, and handed on by the launcher.
+// A signal to a process group may come twice: directly, and forwarded by the launcher.
 void on_interrupt(int signal, siginfo_t* info, void*) {
   const bool is_own = launcher != 0 && info->si_code == SI_USER && info->si_pid == launcher;
   volatile std::sig_atomic_t& came = came_from[is_own ? 0 : 1];

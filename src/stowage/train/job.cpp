@@ -87,12 +87,12 @@ Budgets budgets_of_programs(const TrainConfig& config, Budgets budgets) {
 }
 
 Budgets budgets_of(const TrainConfig& config, std::optional<int64_t> device_bytes) {
-  // Without a device of its own the host's memory is in the device's budget.
+  // Without a virtual device, the host's memory is part of the device's budget.
   return {device_bytes, config.is_virtual() ? config.memory.host : std::nullopt,
           config.memory.disk.value_or(0)};
 }
 
-// The graphs of one placement of the state, and what was compiled of them whatever the policy.
+// The graphs of one placement of the state, and their programs that do not depend on the policy.
 struct Job::Traced {
   MemoryKind optimizer, parameters, frozen_in;
   BytesByKind beside_eval{};  // Of the state that evaluation does not read, at one position.
@@ -112,7 +112,7 @@ int Job::threads() const {
 }
 
 Job::Job(const TrainConfig& config, int threads, ModelFactory factory, DeviceDescriptionPtr device)
-    : Job(config, cpu_target(threads, std::move(device)), std::move(factory)) {}
+    : Job(config, host_target(threads, std::move(device)), std::move(factory)) {}
 
 Job::Job(const TrainConfig& config, TargetPtr target, ModelFactory factory,
          const LeafShardings& overrides)
@@ -149,7 +149,7 @@ Job::Job(const TrainConfig& config, TargetPtr target, ModelFactory factory,
                 config.optimizer.freeze);
   }
   state.optimizer = optimizer.transformation.init(widened(state.model));
-  // Places that nothing would go to.
+  // True for places that receive something.
   const auto is_away = [](const std::string& place) { return place != "auto" && place != "device"; };
   const std::vector<Array> moments = tree_leaves(state.optimizer);
   if (is_away(config.memory.optimizer) &&
@@ -211,14 +211,14 @@ std::shared_ptr<const MeshOptions> Job::over_mesh(
     std::vector<AxisSharding> in, std::vector<std::optional<AxisSharding>> out) const {
   if (mesh_.rank() == 0) return nullptr;
   MeshOptions options = {mesh_, std::move(in), std::move(out), {}};
-  // Gradients are summed over the batch in f32, whatever the products are computed in.
+  // Gradients are summed over the batch in f32, whatever the dtype of products.
   options.partition.f32_sum_axes = batch_axes(mesh_);
   return std::make_shared<const MeshOptions>(std::move(options));
 }
 
 namespace {
 
-// The state of a model, every array but scalars where the placement has it.
+// Returns the state of a model, with every array but scalars in the memory of the placement.
 TrainState placed_state(const TrainConfig& config, const TrainModel& model, MemoryKind optimizer,
                         MemoryKind parameters) {
   const auto move = [](const auto& tree, MemoryKind kind) {
@@ -321,14 +321,14 @@ JobPlan Job::plan_phases(const Placement& placement, const Budgets& whole, bool 
                          bool ends_when_over) const {
   const Budgets budgets = budgets_of_programs(config_, whole);
   const auto start = std::chrono::steady_clock::now();
-  // What is traced, and what is planned of it whatever the policy, is made once, by one thread.
+  // Traces, and plans that do not depend on the policy, are made once, by one thread.
   std::unique_lock lock(*tracing_);
   Traced& t = traced(placement);
   JobPlan plan;
   plan.placement = placement;
   plan.moves_ahead = moves_ahead;
   const bool samples = config_.train.sample > 0 && !model_->sample_inputs().arrays.empty();
-  // The budgets count only where they are not met otherwise.
+  // Budgets become capacities only if a plan without them exceeds one.
   const auto plain = [&](const Graph& graph, const char* name, const BytesByKind& beside,
                          std::shared_ptr<const MeshOptions> mesh) {
     CompileOptions options;
@@ -346,7 +346,7 @@ JobPlan Job::plan_phases(const Placement& placement, const Budgets& whole, bool 
   };
   if (t.budgets != budgets) t.init_program = t.eval_program = t.sample_program = nullptr;
   t.budgets = budgets;
-  // How the arrays of each program lie over the mesh.
+  // The shardings of the arrays of each program.
   using Shardings = std::vector<AxisSharding>;
   const auto shardings_of = [](std::span<const StateLeaf> leaves) {
     Shardings shardings;
@@ -395,7 +395,7 @@ JobPlan Job::plan_phases(const Placement& placement, const Budgets& whole, bool 
   step.override_policy = named_policy(placement.policy, placement.activations);
   step.dump_name = fmt::format("step-{}", policy_name(placement.policy));
   if (!moves_ahead) step.transfers_ahead = 0;
-  // What a policy sends away leaves, but where somebody said how much may stay.
+  // All values that a policy offloads leave, unless a limit says how many may stay.
   step.keep_resident = config_.memory.device.has_value();
   for (size_t kind = 0; kind < budgets.size(); ++kind)
     if (budgets[kind]) step.capacities[kind] = *budgets[kind];
@@ -416,8 +416,8 @@ JobPlan Job::plan_phases(const Placement& placement, const Budgets& whole, bool 
   };
   step.mesh = step_mesh(0);
   plan.programs.step = compile(*step_graphs[0], step, target_);
-  // What moves ahead, or stays for being back soon, must leave room for what the host's memory holds,
-  // in any phase, where that is the device's; as a last resort nothing does.
+  // If the host's memory is the device's, moves ahead and values that stay must leave room for the
+  // host's bytes of every phase. As a last resort no move runs ahead.
   const auto host_of = [](const ExecutablePtr& program) {
     return program ? program->memory_analysis().host().total_bytes : 0;
   };
@@ -453,7 +453,8 @@ JobPlan Job::plan_phases(const Placement& placement, const Budgets& whole, bool 
       lock.unlock();
     }
   }
-  // Evaluation and sampling run beside the optimizer's state, which is no argument of theirs.
+  // Evaluation and sampling run while the optimizer's state exists, which is not among their
+  // arguments.
   const auto weigh = [&](const std::string& name, const ExecutablePtr& program, const BytesByKind& beside) {
     JobPlan::Phase& phase = plan.phases.emplace_back(JobPlan::Phase{.name = name});
     for (size_t kind = 0; kind < beside.size(); ++kind) {

@@ -35,8 +35,8 @@ double product_flops(const Kernel& kernel) {
   return flops;
 }
 
-// Pairs of a query and a key that it sees, times the products each takes part in: two forward, five
-// backward, where the scores are computed once more.
+// The number of visible pairs of a query and a key, times the products of each pair: two forward,
+// five backward, which computes the scores again.
 double attention_flops(const Kernel& kernel) {
   const auto& p = std::get<AttentionParams>(kernel.params);
   const Dims &q = kernel.inputs[0].dims, &k = kernel.inputs[1].dims;

@@ -13,7 +13,7 @@ namespace {
 constexpr int64_t kSmallVectorBytes = 64 * 1024;
 constexpr std::string_view kCutByModel[] = {"heads", "kv_heads", "mlp", "vocab"};
 
-// Axes of one layer.
+// True if a layer's part has at most one axis.
 bool is_vector(std::span<const WeightAxis> axes) {
   return std::count_if(axes.begin(), axes.end(),
                        [](const WeightAxis& a) { return a.name != "layers"; }) <= 1;
@@ -41,7 +41,7 @@ AxisSharding sharding_of(const TrainConfig& config, const MeshShape& mesh, std::
           std::end(kCutByModel))
         continue;
       if (axes[i].most_parts % config.mesh.model != 0) {
-        // That of a model from files is as it is; nothing else depends on how it lies.
+        // The vocabulary of a model from files is given, and nothing else depends on its sharding.
         if (axes[i].name == "vocab") break;
         trace_error("mesh.model = {} cannot cut {} {}: there are {} of '{}'", config.mesh.model, path,
                     to_string(type), axes[i].most_parts, axes[i].name);
@@ -53,7 +53,8 @@ AxisSharding sharding_of(const TrainConfig& config, const MeshShape& mesh, std::
                      (form == "auto" && is_vector(axes) &&
                       bytes_of_layer(type, axes) <= kSmallVectorBytes);
   if (data < 0 || stays) return sharding;
-  // The embedding axis first, then from the largest; what `model` has cut comes last.
+  // The embedding axis comes first, then the others from the largest; axes that `model` cuts come
+  // last.
   std::vector<size_t> order(axes.size());
   std::iota(order.begin(), order.end(), size_t{0});
   const auto rank_of = [&](size_t i) {
@@ -64,7 +65,7 @@ AxisSharding sharding_of(const TrainConfig& config, const MeshShape& mesh, std::
   for (size_t i : order) {
     const int64_t parts = config.mesh.data * mesh.extent_of(sharding.axes[i]);
     if (axes[i].name == "layers" || type.shape.dims()[i] % parts != 0) continue;
-    // Heads stay in one piece where `model` cuts them too.
+    // `data` must not cut within heads if `model` cuts them too.
     if (!sharding.axes[i].empty() && axes[i].most_parts % parts != 0) continue;
     sharding.axes[i].push_back(data);
     break;
@@ -102,7 +103,7 @@ AxisSharding weight_sharding(const TrainConfig& config, const MeshShape& mesh, s
 AxisSharding state_sharding(const TrainConfig& config, const MeshShape& mesh, std::string_view path,
                             const ArrayType& type, const NamedArrays& parameters,
                             const TrainModel& model) {
-  // The longest name counts: "layers/norm" ends in "norm", too.
+  // The longest matching name counts: "layers/norm" also ends in "norm".
   size_t best = parameters.names.size();
   for (size_t i = 0; i < parameters.names.size(); ++i) {
     const std::string& name = parameters.names[i];
@@ -117,7 +118,7 @@ AxisSharding state_sharding(const TrainConfig& config, const MeshShape& mesh, st
                                       model.axes_of(parameters.names[best]), form);
   const Dims& dims = type.shape.dims();
   if (dims == weight.shape.dims()) return sharding;
-  // A number a row, as scales are, or a column, as of factored moments.
+  // One number per row, as scales are, or per column, as factored moments are.
   for (size_t from_end : {1u, 2u}) {
     Dims rest = weight.shape.dims();
     if (rest.size() < 2) break;
@@ -134,7 +135,7 @@ AxisSharding batch_sharding(const MeshShape& mesh, const ArrayType& type, bool i
   AxisSharding sharding = whole_sharding(type.shape.rank());
   const MeshAxes axes = batch_axes(mesh);
   const size_t batch = is_stacked ? 1 : 0;
-  // A vector is no batch: it may be a key.
+  // A vector is no batch, since it may be a key.
   if (!axes.empty() && sharding.axes.size() > batch + 1 &&
       type.shape.dims()[batch] % mesh.extent_of(axes) == 0)
     sharding.axes[batch] = axes;

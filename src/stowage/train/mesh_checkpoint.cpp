@@ -24,7 +24,7 @@ std::vector<MeshTensor> mesh_tensors(std::span<const StateLeaf> leaves, const Me
   return tensors;
 }
 
-// What one process has of each leaf: a slice of each kind, and the buffer of one that holds it.
+// The parts of a leaf that a process has: one slice of each kind, and a buffer that holds it.
 struct Part {
   TensorSlice slice;
   const DeviceBuffer* buffer = nullptr;
@@ -41,7 +41,8 @@ std::vector<std::vector<Part>> parts_here(std::span<const OwnedSlice> owned, siz
   return parts;
 }
 
-// A leaf whose parts are all here, as one tensor that is read from them as it is written.
+// Returns a leaf whose parts are all here as one tensor, which is read from the parts when it is
+// written.
 TensorBytes gathered(const StateLeaf& leaf, std::vector<Part> parts) {
   if (parts.size() == 1) return tensor_of(leaf.name, leaf.type, *parts[0].buffer);
   TensorBytes tensor{leaf.name, leaf.type.dtype, leaf.type.shape.dims(), {}, {}};
@@ -87,7 +88,7 @@ Result<SaveReceipt> write_parts(const std::string& folder, const SaveTicket& tic
   return write_shard(folder, ticket, process, slices);
 }
 
-// The first bytes of a text as numbers, and back.
+// The first bytes of a text as integers, for a collective, and back.
 using Words = std::array<int64_t, 128>;
 Words words_of(std::string_view text) {
   Words words{};
@@ -157,7 +158,8 @@ Result<void> run_on_all_processes(Positions& positions, std::string_view label,
       return fail("{}", error.what());
     }
   });
-  // Who has done its work waits for the others in the collective, where this is how late they are.
+  // A process that is done waits for the others in a collective. This interval bounds how late it
+  // notices them.
   constexpr auto kLongest = std::chrono::milliseconds(100);
   auto wait = std::chrono::milliseconds(1);
   for (bool all_done = false; !all_done; wait = std::min(2 * wait, kLongest)) {

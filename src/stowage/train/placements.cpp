@@ -44,8 +44,8 @@ std::vector<StepPolicy> policy_ladder() {
 
 namespace {
 
-// How much of a step's time a choice may cost, roughly: work done again, bytes moved. What is worth
-// trying first; that it fits is planned.
+// Returns a rough cost of a choice as a share of a step's time: recomputed work and moved bytes.
+// The cost orders the candidates; a plan decides if one fits.
 double cost_of(MemoryKind kind, double moves) {
   return moves * (kind == MemoryKind::kDevice ? 0 : kind == MemoryKind::kPinnedHost ? 1.5 : 4);
 }
@@ -62,7 +62,8 @@ double cost_of(const Placement& p) {
 
 namespace {
 
-// Chunks of bf16 round the gradients of the weights once a chunk, where these have gradients.
+// True if chunks change results: bf16 gradients of weights, if there are any, are rounded once per
+// chunk.
 bool chunks_change_numbers(const TrainConfig& config, const ModelSizes& sizes) {
   return config.train.compute != "f32" && !sizes.chunks_keep_bf16;
 }
@@ -84,18 +85,17 @@ std::vector<bool> chunked_forms(const TrainConfig& config, const ModelSizes& siz
 }
 namespace {
 
-// True if the loss in chunks is worth a try: not where a token's logits are few beside what the
-// backward pass of a layer holds of it.
+// True if the loss in chunks is worth trying. It is not if a token's logits are few compared with
+// what the backward pass of a layer holds for it.
 bool has_wide_loss(const TrainConfig& config, const ModelSizes& sizes, bool chunked) {
   return can_chunk_loss(config, sizes) && sizes.vocab > 0 &&
          (sizes.layers == 0 || sizes.vocab > (chunked ? sizes.width : sizes.ffn));
 }
 }  // namespace
 
-// Chunks cost next to nothing, so where something
-// is recomputed or sent away the loss of all tokens is not tried, unless it may need less: where
-// they are little more than a chunk, or few and the head comes from elsewhere, which the loop holds
-// to its end beside the head's gradient.
+// Chunks cost almost nothing. If anything is recomputed or offloaded, the loss of all tokens is
+// therefore tried only if it may need less: if the tokens are little more than a chunk, or if they
+// are few and the loop would hold a head from another memory beside the head's gradient.
 std::vector<bool> chunked_loss_forms(const TrainConfig& config, const ModelSizes& sizes,
                                      const Placement& p) {
   const std::string& asked = config.memory.loss;
@@ -149,15 +149,16 @@ std::vector<Placement> placement_ladder(const TrainConfig& config, const ModelSi
          moves ? places(m.activations, false) : std::vector{MemoryKind::kPinnedHost})
       for (MemoryKind parameters : places(m.parameters, true))
         for (MemoryKind optimizer : places(m.optimizer, true)) {
-          // State that is read once a step leaves before what every pass reads.
+          // State that is read once per step leaves before state that every pass reads.
           if (m.parameters == "auto" && m.optimizer == "auto" && optimizer < parameters) continue;
           for (MemoryKind gradients : places(m.gradients, true)) {
-            // Gradients that nobody places lie beside their parameters, or leave after the state.
+            // Gradients without a requested place lie beside their parameters, or leave after the
+            // state.
             if (m.gradients == "auto" && gradients != parameters &&
                 (gradients < parameters || (m.optimizer == "auto" && optimizer < gradients)))
               continue;
             for (MemoryKind frozen : frozen_places) {
-              // Frozen weights are most of what there is: the trained state follows them.
+              // If frozen weights stay on the device, the much smaller trained state stays too.
               const bool small_state = m.parameters == "auto" && m.optimizer == "auto" &&
                                        sizes.frozen_bytes > 0 && frozen == MemoryKind::kDevice;
               if (small_state && optimizer != MemoryKind::kDevice) continue;

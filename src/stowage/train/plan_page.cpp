@@ -13,7 +13,7 @@ namespace {
 
 constexpr size_t kMaxColumns = 400, kMaxOwners = 24, kMaxListed = 256, kMaxText = 200;
 
-// At most kMaxText bytes of a text, cut between characters.
+// Returns at most kMaxText bytes of a text, cut between characters.
 std::string cut(const std::string& text) {
   if (text.size() <= kMaxText) return text;
   size_t end = kMaxText;
@@ -21,7 +21,7 @@ std::string cut(const std::string& text) {
   return text.substr(0, end) + "…";
 }
 
-// A list of at most kMaxListed entries, made of each; `left_out` counts the others.
+// Returns a list of at most kMaxListed entries, each made by `make`; `left_out` counts the others.
 template <typename Range, typename Make>
 Json listed(const Range& range, Json& left_out, Make&& make) {
   Json list = Json::array();
@@ -32,7 +32,7 @@ Json listed(const Range& range, Json& left_out, Make&& make) {
   return list;
 }
 
-// An object with its texts cut, and lists within as well.
+// Returns a value with its texts and lists shortened.
 Json bounded(const Json& value) {
   if (const std::string* text = value.as_string()) return cut(*text);
   if (const Json::Array* elements = value.as_array()) {
@@ -49,7 +49,7 @@ Json bounded(const Json& value) {
   return value;
 }
 
-// Value, length, value, length.
+// Returns the series as value, length, value, length, and so on.
 Json runs_of(const std::vector<int64_t>& series) {
   Json runs = Json::array();
   for (size_t begin = 0, end; begin < series.size(); begin = end) {
@@ -166,7 +166,7 @@ class Charts {
     return lines;
   }
 
-  // The order of arguments is that of JobPrograms.
+  // Returns the use of an argument; arguments have the order of JobPrograms.
   size_t input_use(const std::string& program, size_t input) const {
     const ProgramKind kind = program_kind(program);
     if (kind == ProgramKind::kInit)
@@ -196,7 +196,8 @@ class Charts {
     return kForwardWork;
   }
 
-  // Keeps the largest at the peak, and then the largest anywhere; of each use the others are one.
+  // Keeps the lines that are largest at the peak, then those that are largest anywhere; merges the
+  // others of each use into one line.
   static void merge_small(std::vector<Line>& lines) {
     const auto most = [](const Line& line) {
       return *std::max_element(line.bytes.begin(), line.bytes.end());
@@ -204,7 +205,7 @@ class Charts {
     std::stable_sort(lines.begin(), lines.end(), [&](const Line& a, const Line& b) {
       return std::pair(a.peak_bytes, most(a)) > std::pair(b.peak_bytes, most(b));
     });
-    // Half of the places are for what is large at some other time.
+    // Half of the places are for lines that are large at another time.
     if (lines.size() > kMaxOwners)
       std::stable_sort(lines.begin() + kMaxOwners / 2, lines.end(),
                        [&](const Line& a, const Line& b) { return most(a) > most(b); });
@@ -244,7 +245,7 @@ Json budgets_json(const Budgets& budgets) {
   return object;
 }
 
-// A text that may stand in a script: no tag ends or begins in it, and no line.
+// Returns text for a script, in which no tag begins or ends and no line ends.
 std::string in_script(const std::string& text) {
   std::string out;
   for (size_t i = 0; i < text.size(); ++i) {

@@ -2,7 +2,7 @@
 
 namespace stow {
 
-// Every text of the figures gets into the page as a text node, never as markup.
+// Every text of the figures enters the page as a text node, never as markup.
 const std::string_view kPlanPageHead = R"html(<!DOCTYPE html>
 <html lang="en">
 <head>

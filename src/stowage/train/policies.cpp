@@ -8,8 +8,8 @@ namespace {
 
 using enum StepPolicy;
 constexpr auto kPolicies = std::to_array<StepPolicyTraits>({
-    // From the left: its word; whether it offloads, nests, keeps what feed-forward blocks need; what it
-    // computes no less than; its cost.
+    // From the left: name; offloads; is nested; keeps what feed-forward blocks need; the policy
+    // that it computes at least as much as; cost.
     {kSaveAll,        "save_all",        false,    false, true,  kSaveAll,    0},
     {kSaveDots,       "save_dots",       false,    false, true,  kSaveAll,    1},
     {kSaveGate,       "save_gate",       false,    false, true,  kSaveDots,   1.2},

@@ -17,8 +17,8 @@ namespace stow {
 
 namespace {
 
-// Of a plan whose moves run ahead a form of the loss must save so much with every move by itself: less is lost
-// in what moves take of the budget.
+// If moves run ahead, a form of the loss is worth naming only if it saves this share with every
+// move by itself. Smaller gains are lost to moves, which fill the budget.
 constexpr double kWorthLess = 0.99;
 
 constexpr int64_t kFewestChunks = 8;
@@ -27,8 +27,8 @@ int64_t power_of_two_up_to(int64_t most) {
   return most < 1 ? 0 : static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(most)));
 }
 
-// Tokens of a chunk of the loss whose logits are few beside the hidden states of all tokens; 0 where
-// the batch is not worth chunks.
+// Returns the tokens of a chunk of the loss whose logits take little compared with the hidden
+// states of all tokens; 0 if the batch is not worth chunks.
 int64_t sensible_loss_chunk(const TrainConfig& config, const ModelSizes& sizes) {
   if (sizes.vocab == 0) return 0;
   const int64_t tokens = config.microbatch_tokens_per_device();
@@ -36,15 +36,15 @@ int64_t sensible_loss_chunk(const TrainConfig& config, const ModelSizes& sizes) 
                                 tokens * sizes.width / sizes.vocab);
   return power_of_two_up_to(most);
 }
-// Words of a block whose logits are no more than the hidden states; 0 where the head is not much
-// beside a layer.
+// Returns the words of a block whose logits take no more than the hidden states; 0 if the head is
+// not large compared with a layer.
 int64_t sensible_vocab_block(const ModelSizes& sizes) {
   constexpr int64_t kLargeHead = 4;  // words a dimension
   if (sizes.vocab < kLargeHead * sizes.width) return 0;
   return power_of_two_up_to(std::min(sizes.vocab / kFewestChunks, sizes.width));
 }
 
-// Ways to compute the loss a part at a time, with the settings that ask for them.
+// Returns ways to compute the loss in parts, with the settings that request them.
 std::vector<std::pair<std::string, TrainConfig>> loss_changes(const TrainConfig& config,
                                                               const ModelSizes& sizes) {
   std::vector<std::pair<std::string, TrainConfig>> changes;
@@ -58,7 +58,7 @@ std::vector<std::pair<std::string, TrainConfig>> loss_changes(const TrainConfig&
                              (config.memory.loss != "auto" ? " --set memory.loss=auto" : ""),
                          c);
   };
-  // Larger chunks than those that change no number are nothing to ask for.
+  // A loss in chunks that change no result is chosen anyway, so larger chunks are not proposed.
   if (const int64_t chunk = sensible_loss_chunk(config, sizes);
       chunk > 0 && !config.has_loss_in_parts() &&
       !(can_chunk_loss(config, sizes) && chunk >= kProductBlock))
@@ -72,7 +72,7 @@ std::vector<std::pair<std::string, TrainConfig>> loss_changes(const TrainConfig&
 
 constexpr const char* kAuto = "auto";
 
-// What could be chosen, were nothing asked for.
+// Returns the configuration without requests about memory.
 TrainConfig with_nothing_asked(TrainConfig c) {
   TrainConfig::Memory& m = c.memory;
   m.policy = m.activations = m.optimizer = m.parameters = m.gradients = m.frozen = m.feed_forward =
@@ -80,7 +80,8 @@ TrainConfig with_nothing_asked(TrainConfig c) {
   return c;
 }
 
-// What asks for a placement of `changed`, over what the configuration asks for.
+// Returns the settings that request a placement of `changed`, in addition to those of the
+// configuration.
 std::string settings_for(const TrainConfig& config, const ModelSizes& sizes, const Placement& p,
                          const TrainConfig& changed) {
   std::string text = fmt::format("--set memory.policy={}", policy_name(p.policy));
@@ -129,7 +130,7 @@ std::vector<Remedy> plan_remedies(const Job& asked_for, const Choice& choice,
                         first_over(config, peak_bytes, budgets)});
   };
   const TrainConfig open = with_nothing_asked(config);
-  // Whether a configuration may ask for a placement: there may be nothing to put there.
+  // True if a configuration may request a placement; for some there is nothing to place.
   const auto can_be_asked = [&](const Placement& p) {
     TrainConfig c = open;
     c.memory.policy = policy_name(p.policy);
@@ -145,7 +146,7 @@ std::vector<Remedy> plan_remedies(const Job& asked_for, const Choice& choice,
       return false;
     }
   };
-  // Where nothing is asked for, that job is the same, with what it has traced and planned.
+  // If nothing is requested, this is the same job, with its traces and plans.
   std::optional<Job> free_job;
   if (config.memory != open.memory) free_job.emplace(open, asked_for.target(), factory);
   const Job& job = free_job ? *free_job : asked_for;
@@ -160,7 +161,8 @@ std::vector<Remedy> plan_remedies(const Job& asked_for, const Choice& choice,
     return std::find_if(choice.candidates.begin(), choice.candidates.end(),
                         [&](const Candidate& r) { return r.placement == placement; });
   };
-  // What was planned is shown; else one of those alike that the other memories have room for.
+  // True for placements that were planned. Of placements that differ only beside the device, one is
+  // shown if the other memories have room for it.
   const auto is_shown = [&](const Placement& placement) {
     return candidate_of(placement) != choice.candidates.end() ||
            (!over_budget.is_known(placement) && has_room_for_state(job, placement, budgets));
@@ -179,8 +181,8 @@ std::vector<Remedy> plan_remedies(const Job& asked_for, const Choice& choice,
     weigh(settings_for(config, sizes, ladder[i], config), peak_bytes, false);
     return true;
   });
-  // What takes least as things are, what does of another policy, as another job may like that
-  // better, and what does of those that the memories beside the device have room for.
+  // Keeps the placement that takes least; the one that takes least under another policy, which
+  // another job may prefer; and the one that takes least if the other memories have room for it.
   std::stable_sort(tried.begin(), tried.end(), [&](const auto& a, const auto& b) {
     return device_bytes(open, a.first) < device_bytes(open, b.first);
   });
@@ -199,7 +201,7 @@ std::vector<Remedy> plan_remedies(const Job& asked_for, const Choice& choice,
   const auto change = [&](const std::string& setting, auto&& apply) {
     apply(changes.emplace_back(setting, config).second);
   };
-  // Fewer tokens at a time, with chunks of the loss that these still fill.
+  // Processes fewer tokens at a time, with loss chunks that these still fill.
   const auto change_tokens = [&](std::string setting, int64_t batch, int64_t accumulate, int64_t seq) {
     const int64_t tokens = batch / config.mesh.batch_parts() * seq;
     if (tokens == 0) return;  // a device would have no sequence
@@ -215,7 +217,7 @@ std::vector<Remedy> plan_remedies(const Job& asked_for, const Choice& choice,
   const TrainConfig::Data& data = config.data;
   if (const int64_t batch = data.batch / 2; batch > 0)
     change_tokens(fmt::format("--set data.batch={}", batch), batch, data.accumulate, data.seq);
-  // The same update in smaller microbatches.
+  // Makes the same update of smaller microbatches.
   if (const int64_t parts = data.batch % 2 == 0 ? 2 : data.batch; parts > 1)
     change_tokens(fmt::format("--set data.batch={} --set data.accumulate={}", data.batch / parts,
                               data.accumulate * parts),
@@ -236,15 +238,15 @@ std::vector<Remedy> plan_remedies(const Job& asked_for, const Choice& choice,
   }
   if (config.train.compute == "f32")
     change("--set train.compute=bf16", [](TrainConfig& c) { c.train.compute = "bf16"; });
-  // Weights of bf16, where they and their gradients are much of the bytes.
+  // bf16 weights help if weights and gradients are a large part of the bytes.
   if (const DTypePolicy dtypes = dtype_policy(config.train.compute);
       dtypes.params == DType::kF32 && !config.lora.is_used()) {
     const std::string policy = "p=bf16,c=bf16,o=f32";
     change("--set train.compute=" + policy, [&](TrainConfig& c) { c.train.compute = policy; });
   }
   for (auto& changed : loss_changes(config, sizes)) changes.push_back(std::move(changed));
-  // The best of those placements, with the feed-forward blocks either way; none where the change
-  // leaves nothing of what the configuration asks for, as a tied head that is frozen by name.
+  // The best of those placements, with feed-forward blocks in either form. None if the change
+  // removes something that the configuration requests, such as a tied head that is frozen by name.
   struct Found {
     Placement placement;
     BytesByKind peak_bytes{};
@@ -260,7 +262,8 @@ std::vector<Remedy> plan_remedies(const Job& asked_for, const Choice& choice,
         const ModelSizes sizes = changed_job.model().sizes();
         TrainConfig open_form = changed;
         open_form.memory = open.memory;
-        // A loop of microbatches is long to plan: of these the leanest alone.
+        // Loops of microbatches take long to plan, so only the leanest placement is planned for
+        // them.
         const size_t n = changed.data.accumulate > 1 ? 1 : least.size();
         for (const Placement& one : std::span(least).first(n))
           for (const Placement& placement : chunk_forms_of(open_form, sizes, one)) {
@@ -281,7 +284,8 @@ std::vector<Remedy> plan_remedies(const Job& asked_for, const Choice& choice,
     if (!found) return true;
     const auto& best = *found;
     const auto& [setting, changed] = changes[i];
-    // What is chosen by itself, and what has to be asked for as something else is.
+    // A placement that is chosen by itself is only named; another one gets the settings that
+    // request it.
     weigh(config.memory == open.memory
               ? fmt::format("{} ({})", setting, to_string(best.placement))
               : fmt::format("{} {}", setting,
@@ -289,7 +293,7 @@ std::vector<Remedy> plan_remedies(const Job& asked_for, const Choice& choice,
           best.peak_bytes, true);
     return true;
   });
-  // What another memory has no room for comes last.
+  // Remedies that another memory has no room for come last.
   std::stable_sort(remedies.begin(), remedies.end(), [](const Remedy& a, const Remedy& b) {
     const auto rank = [](const Remedy& r) {
       return std::pair(r.over && *r.over != MemoryKind::kDevice, r.peak_bytes);
@@ -306,7 +310,8 @@ std::vector<Remedy> loss_remedies(const Job& asked_for, const JobPlan& plan,
   const ProgressScope progress("planning losses in parts");
   std::vector<Remedy> remedies;
   if (config.has_loss_in_parts()) return remedies;
-  // What the plan would take with every move by itself: moves ahead may fill the budget, whatever the form.
+  // The bytes of the plan with every move by itself, since moves ahead may fill the budget in any
+  // form.
   std::optional<int64_t> by_itself;
   const auto least_of_plan = [&] {
     if (!by_itself)
@@ -319,7 +324,7 @@ std::vector<Remedy> loss_remedies(const Job& asked_for, const JobPlan& plan,
     placement.chunked_loss = chunked_loss;
     const Job job(changed, asked_for.target(), asked_for.factory());
     JobPlan parts = job.plan_to_fit(placement, budgets);
-    // Without a budget what runs ahead raises no peak.
+    // Without a budget, moves ahead do not raise the peak.
     if (budgets[0] && job.moves(placement)) {
       const auto least = static_cast<double>(device_bytes(changed, parts.peak_bytes));
       if (least > kWorthLess * static_cast<double>(least_of_plan())) return;
@@ -327,7 +332,7 @@ std::vector<Remedy> loss_remedies(const Job& asked_for, const JobPlan& plan,
     }
     const int64_t needs = device_bytes(changed, parts.peak_bytes);
     if (needs >= device_bytes(config, plan.peak_bytes)) return;
-    // Asked for where another would be chosen by itself.
+    // Another placement would be chosen by itself, so this one needs settings.
     const bool is_first = placement_ladder(changed, sizes).front() == placement;
     remedies.push_back(
         {is_first ? change : change + " " + settings_for(changed, sizes, placement, changed),

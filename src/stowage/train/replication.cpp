@@ -15,14 +15,14 @@ namespace {
 
 constexpr int64_t kLeastShare = 100;  // Values of less than a hundredth of the peak are not named.
 
-// Leaves of the state and frozen weights, in the order of the step's arguments.
+// Returns the leaves of the state, then the frozen weights, in the order of the step's arguments.
 std::vector<StateLeaf> leaves_of(const Job& job) {
   std::vector<StateLeaf> leaves = job.state();
   leaves.insert(leaves.end(), job.frozen().begin(), job.frozen().end());
   return leaves;
 }
 
-// A value of the state, and how it would lie if `data` cut it.
+// A value of the state, and its sharding if `data` cut it.
 struct Cuttable {
   WholeValue value;
   AxisSharding cut;
@@ -56,7 +56,7 @@ BytesByKind peak_with(const Job& job, const JobPlan& plan, const Budgets& budget
   return changed.plan(plan.placement, budgets, plan.moves_ahead).peak_bytes;
 }
 
-// Values that only the step has, as the partitioner noted them.
+// Returns replicated values of the step alone, as noted by the partitioner.
 std::vector<WholeValue> whole_intermediates(const JobPlan& plan) {
   constexpr size_t kMost = 4;
   std::vector<WholeValue> found;
@@ -95,11 +95,11 @@ Replication find_replication(const Job& job, const JobPlan& plan, const Budgets&
   parallel_in_order(leaves.size(), static_cast<int>(std::thread::hardware_concurrency()), begin,
                     [&](size_t i, const BytesByKind& peak_bytes) {
                       WholeValue& value = leaves[i].value;
-                      value.peak_if_cut = peak_bytes[static_cast<size_t>(value.type.kind)];
+                      value.peak_if_sharded = peak_bytes[static_cast<size_t>(value.type.kind)];
                       found.values.push_back(value);
                       return true;
                     });
-  // Gradients and updates of whole leaves are whole as well, and are not worth lines of their own.
+  // Gradients and updates of replicated leaves are replicated too, and need no lines of their own.
   if (found.values.empty()) found.values = whole_intermediates(plan);
   return found;
 }
@@ -116,8 +116,8 @@ std::vector<std::string> replication_lines(const Replication& r) {
     std::string line =
         fmt::format("{} {} is whole {}on each of {} devices: {}", value.name, to_string(value.type),
                     value.is_whole ? "" : "along data ", r.devices, format_bytes(value.bytes));
-    if (value.peak_if_cut)
-      line += "; cut over data " + from_to(value.type.kind, *value.peak_if_cut);
+    if (value.peak_if_sharded)
+      line += "; cut over data " + from_to(value.type.kind, *value.peak_if_sharded);
     lines.push_back(std::move(line));
   }
   if (r.peak_if_all_cut)
@@ -138,7 +138,7 @@ Json to_json(const Replication& r) {
          {"devices", r.devices},
          {"whole", v.is_whole},
          {"peak_bytes", r.peak_bytes[static_cast<size_t>(v.type.kind)]},
-         {"peak_if_cut_bytes", v.peak_if_cut ? Json(*v.peak_if_cut) : Json()}}));
+         {"peak_if_cut_bytes", v.peak_if_sharded ? Json(*v.peak_if_sharded) : Json()}}));
   return values;
 }
 

@@ -23,7 +23,7 @@ struct WholeValue {
   bool is_whole = true;  ///< False: another axis of the mesh shards it.
   /// Planned peak of the run in the value's memory kind if `data` sharded it; none for values that
   /// are not in the state.
-  std::optional<int64_t> peak_if_cut;
+  std::optional<int64_t> peak_if_sharded;
 };
 
 /// The values that a plan replicates over `data`.

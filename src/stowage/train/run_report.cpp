@@ -16,7 +16,7 @@ namespace stow {
 namespace {
 
 constexpr size_t kShownWaits = 5;
-constexpr int64_t kTimedSteps = 20;  // whose kernels' times are kept where a trace is asked for
+constexpr int64_t kTimedSteps = 20;  // steps of a trace, whose kernel times are kept
 
 std::string format_duration(double seconds) {
   const int64_t s = static_cast<int64_t>(seconds + 0.5);
@@ -72,8 +72,8 @@ void RunReport::say_disk() {
         disk->direct() ? "" : " through the page cache");
 }
 
-// From the third step on, where memory is touched and what follows is like it; or the last of a
-// shorter run.
+// Returns the third step, when memory has been touched and later steps are alike, or the last step
+// of a shorter run.
 int64_t RunReport::first_traced() const {
   return std::min(first_step_ + 2, config_.train.steps - 1);
 }
@@ -100,8 +100,8 @@ Result<void> RunReport::end_of_step(int64_t step, size_t shape) {
   return {};
 }
 
-// What order, overlap and waiting make of the time that each kernel of this step took, beside what
-// the step took; as a share of that.
+// Simulates the step with the measured time of each kernel, and notes the difference from the
+// step's time as a share of that time. It shows the error in order, overlap and waiting.
 void RunReport::replay(const Schedule& schedule, std::span<const RunEvent> events) {
   KernelTimes times;
   times.add(events);
@@ -109,7 +109,7 @@ void RunReport::replay(const Schedule& schedule, std::span<const RunEvent> event
   options.measured_s = [&](const Kernel& k, int64_t run) {
     return std::max(0.0, times.seconds(k, run));
   };
-  // No figure of the device counts: everything was measured.
+  // No figure of the device counts, since every kernel was measured.
   const double simulated_s = simulate(schedule, {}, options).step_s;
   const double measured_s = summarize_run(schedule, events).step_s;
   replay_errors_.push_back(std::abs(simulated_s / measured_s - 1));
@@ -151,7 +151,7 @@ void RunReport::progress(const StepFigures& f) {
   std::fflush(options_.text);
 }
 
-// The device's disk, where the plan has anything there.
+// Returns the device's disk; null if the plan uses none.
 const Disk* RunReport::used_disk() {
   return plan_.peak_bytes[static_cast<size_t>(MemoryKind::kDisk)] > 0 ? &device_->disk() : nullptr;
 }
@@ -169,10 +169,10 @@ bool RunReport::has_run_step(const std::string& phase) const {
                      [&](size_t shape) { return step_phase(shape) == phase; });
 }
 
-// Peak and lower bound of the programs that this run is of: one that goes on initialises nothing,
+// Returns the peak and the lower bound of this run's programs. A resumed run has no initialisation,
 // and may have no step left.
 std::pair<BytesByKind, BytesByKind> RunReport::bounds() const {
-  // State and frozen weights are there in any run.
+  // State and frozen weights exist in any run.
   BytesByKind held{};
   for (size_t i = 0; i < job_.state().size() + job_.frozen().size(); ++i) {
     const ArrayType& type = plan_.programs.step->input_types()[i];
@@ -213,7 +213,7 @@ void RunReport::say_figures() {
         100 * median(replay_errors_), replay_errors_.size());
 }
 
-// Of every device of all processes, in the order of ranks. All processes call it.
+// Returns the peaks of all devices of all processes, in the order of ranks. All processes call it.
 std::vector<BytesByKind> RunReport::measured_everywhere() {
   std::vector<int64_t> here;
   for (size_t p = 0; p < positions_.size(); ++p)
@@ -231,7 +231,7 @@ std::vector<BytesByKind> RunReport::measured_everywhere() {
 Result<void> RunReport::write_summary(const RunEnd& end) {
   const std::vector<BytesByKind> measured = measured_everywhere();
   if (!options_.json) return {};
-  // A run that was stopped reports the bounds of the whole run, too.
+  // An interrupted run also reports the bounds of the whole run.
   const auto [predicted, lower_bound] = bounds();
   Json devices = Json::array();
   BytesByKind most{};

@@ -89,8 +89,8 @@ Result<void> RunState::load_frozen() {
   return {};
 }
 
-// What a checkpoint and the run that goes on from it must agree on. The data file may have moved, but not
-// changed.
+// Returns the facts in which a checkpoint and the run that continues it must agree. The data file
+// may have moved, but not changed.
 ConfigText RunState::text_to_agree() const {
   ConfigText text = config_to_resume(job_.config());
   text.emplace_back("data.digest", data_digest_);
@@ -106,7 +106,7 @@ CheckpointRequirements RunState::needs() const {
     needs.tensors.push_back({leaf.name, leaf.type.dtype, leaf.type.shape.dims()});
   needs.config = text_to_agree();
   needs.defaults = config_to_resume(TrainConfig());
-  if (config.optimizer.total_steps == config.train.steps)  // who wants more steps meets this
+  if (config.optimizer.total_steps == config.train.steps)  // common if more steps are wanted
     needs.remedies = {{"optimizer.total_steps",
                        ", its train.steps; --set optimizer.total_steps={} keeps the schedule"}};
   return needs;

@@ -72,14 +72,14 @@ struct LossAndGradients {
 };
 STOW_TREE(LossAndGradients, loss, gradients);
 
-// A microbatch and what its loss counts for.
+// A microbatch and its share of the loss.
 struct Microbatch {
   NamedArrays arrays;
   Array share;
 };
 STOW_TREE(Microbatch, arrays, share);
 
-// Of an update. The gradients lie where `form` says.
+// Returns the loss and the gradients of an update. The gradients lie in the memory of `form`.
 LossAndGradients loss_and_gradients(const TrainConfig& config, const TrainModel& model,
                                     const TrainState& state, const NamedArrays& frozen,
                                     const NamedArrays& batch, const StepForm& form) {
@@ -92,7 +92,7 @@ LossAndGradients loss_and_gradients(const TrainConfig& config, const TrainModel&
   const int64_t k = config.data.accumulate;
   Array shares = model.shares(batch);
   if (shares.empty()) shares = full({k}, 1.0 / static_cast<double>(k));
-  // Shares come last: within the loss they would be rounded otherwise in another form of it.
+  // Shares are applied last: within the loss, another form of it would round them differently.
   const auto add = [&](const LossAndGradients& sum, const Microbatch& one) {
     const auto [loss, made] = value_and_grad(
         [&](const NamedArrays& p) { return model.loss({p, frozen}, one.arrays, form.loss); },
@@ -109,8 +109,8 @@ LossAndGradients loss_and_gradients(const TrainConfig& config, const TrainModel&
   return scan(add, LossAndGradients{zeros({}), none}, Microbatch{batch, shares}).first;
 }
 
-// Parameters in the dtypes that they are held in. Where that is bf16 they are rounded up or down with
-// probabilities that make the mean exact, so that updates far below a weight's last digit add up.
+// Returns parameters in their stored dtypes. bf16 ones are rounded up or down at random such that
+// the mean is exact, so updates far below a weight's last digit add up.
 NamedArrays rounded(const NamedArrays& updated, const NamedArrays& held, const NamedArrays& updates,
                     const Array& count) {
   NamedArrays result = updated;
@@ -128,7 +128,8 @@ NamedArrays rounded(const NamedArrays& updated, const NamedArrays& held, const N
   return result;
 }
 
-// The average after an update: decay * before + (1 - decay) * the parameters. Empty where none is kept.
+// Returns the average after an update: decay * before + (1 - decay) * the parameters. Empty if none
+// is kept.
 NamedArrays next_ema(const TrainConfig& config, const NamedArrays& before, const NamedArrays& updated) {
   NamedArrays ema = device_put(before, MemoryKind::kDevice);
   for (size_t i = 0; i < ema.arrays.size(); ++i) {
@@ -144,7 +145,7 @@ StepResult train_step(const TrainConfig& config, const TrainModel& model, const 
                       const NamedArrays& frozen, const NamedArrays& batch, const StepForm& form) {
   const auto [loss, grads] = loss_and_gradients(config, model, state, frozen, batch, form);
   const Optimizer optimizer = optimizer_of(config.optimizer, model);
-  // What lies elsewhere is moved for the update, and back; a pass makes tiles of that.
+  // State in other memories is moved for the update, and back; a pass turns that into tiles.
   const NamedArrays parameters = device_put(state.model, MemoryKind::kDevice);
   const NamedArrays gradients = widened(device_put(grads, MemoryKind::kDevice));
   const NamedArrays wide = widened(parameters);
@@ -176,18 +177,19 @@ TrainState put_like(const TrainState& state, const TrainState& like) {
 }
 
 PolicyPtr named_policy(StepPolicy asked, MemoryKind elsewhere) {
-  // What attention needs again, and the stream between attention and the wide layer behind it.
+  // True for values that attention needs again, and for the stream between attention and the wide
+  // layer behind it.
   const auto is_named = [](const PolicyQuery& q) {
     return q.op == OpKind::kAttention || q.name == "attn_q" || q.name == "attn_k" ||
            q.name == "attn_v" || q.name == "attn_residual";
   };
-  // save_gate lets go of one of the two wide products of a layer.
+  // save_gate recomputes one of the two wide products of a layer.
   const auto keeps_product = [](const PolicyQuery& q, bool all) {
     const auto is_named = [&](std::string_view name) {
       return q.name == name || std::find(q.twins.begin(), q.twins.end(), name) != q.twins.end();
     };
     const bool is_product = q.op == OpKind::kDotGeneral || q.op == OpKind::kAttention;
-    // As wide as what it is added to, and a product over a few elements.
+    // The result is as wide as its addend, and the product sums over few elements.
     const bool is_cheap = is_named("lora_delta");
     return is_product && !is_cheap && (all || !is_named("mlp_up"));
   };

@@ -16,7 +16,7 @@
 namespace stow {
 namespace {
 
-// The tensor of that name, into a buffer of its own; it must have this type, and floats must be finite.
+// Reads a tensor into a new buffer. It must have this type, and its floats must be finite.
 Result<DeviceBufferPtr> read_tensor(const SafetensorsFile& file, const std::string& name,
                                     const ArrayType& type, Device& device) {
   const TensorInfo* tensor = file.find(name);
@@ -172,7 +172,7 @@ Result<void> StepRun::make_batch(const StepRunOptions& options) {
   }
   const Result<std::unique_ptr<TrainData>> data = model_->open_data();
   if (!data) return data.failure();
-  // The largest shape is the one that was compiled.
+  // The largest shape is the compiled one.
   constexpr int64_t kMostTries = 1000;
   for (int64_t step = 0; step < kMostTries; ++step) {
     const HostBatch batch = (*data)->train_batch(seed, step);

@@ -92,7 +92,7 @@ std::optional<double> SweepRow::tokens_per_s() const {
 
 namespace {
 
-// The search for the largest batch: what is known of some numbers of sequences a part.
+// The search for the largest batch, from the known needs of some numbers of sequences per part.
 class BatchSearch {
  public:
   BatchSearch(int64_t first, int64_t budget) : first_(first), budget_(budget) {}
@@ -100,22 +100,23 @@ class BatchSearch {
   bool is_done() const { return fitting_ + 1 == over_ || fitting_ == kMost; }
   int64_t fitting() const { return fitting_; }
 
-  // The number to plan next: where the line through what is known would meet the budget.
+  // Returns the number to plan next: where the line through the known needs meets the budget.
   int64_t next() const {
     const bool is_open = over_ > kMost;
     if (is_open && fitting_ == 0) return first_;
-    // Without a line: twice as many, at the first that is over 1, or halfway between the borders.
+    // Without a line: twice as many, or 1 if the first number is too large, or the middle of the
+    // borders.
     const int64_t halfway = is_open         ? std::min(2 * fitting_, kMost)
                             : fitting_ == 0 ? 1
                                             : fitting_ + (over_ - fitting_) / 2;
-    // The two that are known nearest to the border.
+    // The two known numbers nearest to the border.
     auto above = needs_.upper_bound(fitting_);
     if (above == needs_.end() && !needs_.empty()) --above;
     if (needs_.size() < 2 || above == needs_.begin()) return halfway;
     const auto below = std::prev(above);
     const double slope = static_cast<double>(above->second - below->second) /
                          static_cast<double>(above->first - below->first);
-    // A curve could be followed one by one; so every fourth time the line does not count.
+    // On a curve the line could advance by one at a time, so every fourth number ignores it.
     if (slope <= 0 || needs_.size() % 4 == 0) return halfway;
     const double at = static_cast<double>(below->first) +
                       static_cast<double>(budget_ - below->second) / slope;
@@ -124,8 +125,8 @@ class BatchSearch {
         std::clamp(at, static_cast<double>(fitting_ + 1), static_cast<double>(most)));
   }
 
-  // `need`: none where that number cannot be planned.
-  void note(int64_t n, const std::optional<LeastNeed>& need) {
+  // `need`: none if that number cannot be planned.
+  void note(int64_t n, const std::optional<LeanestPlan>& need) {
     if (need) needs_[n] = need->device_bytes;
     if (need && need->fits)
       fitting_ = std::max(fitting_, n);
@@ -153,7 +154,7 @@ std::optional<int64_t> largest_batch(const SweepPlanner& planner, const SweepPoi
     SweepPoint changed = point;
     changed.batch = n * parts;
     changed.search_batch = point.batch;
-    const Result<LeastNeed> need = planner.least_need(changed);
+    const Result<LeanestPlan> need = planner.plan_leanest(changed);
     search.note(n, need ? std::optional(*need) : std::nullopt);
   }
   return search.fitting() * parts;

@@ -58,7 +58,7 @@ struct SweepPlan {
 };
 
 /// The device bytes of the leanest placement of a point.
-struct LeastNeed {
+struct LeanestPlan {
   int64_t device_bytes = 0;
   bool fits = false;  ///< True if the placement fits all budgets.
 };
@@ -71,7 +71,7 @@ class SweepPlanner {
   /// not divide.
   virtual Result<SweepPlan> plan(const SweepPoint& point) const = 0;
   /// Plans the leanest placement of a point. Errors: as plan().
-  virtual Result<LeastNeed> least_need(const SweepPoint& point) const = 0;
+  virtual Result<LeanestPlan> plan_leanest(const SweepPoint& point) const = 0;
   /// Bytes of the device that a plan may take; none: no limit.
   virtual std::optional<int64_t> budget_bytes() const = 0;
 };

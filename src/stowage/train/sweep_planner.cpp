@@ -14,7 +14,7 @@
 namespace stow {
 namespace {
 
-// The stream that has most to do.
+// Returns the busiest stream.
 std::string busiest_stream(const Simulation& simulation) {
   size_t busiest = 0;
   for (size_t s = 1; s < simulation.streams.size(); ++s)
@@ -22,8 +22,8 @@ std::string busiest_stream(const Simulation& simulation) {
   return std::string(stream_name(static_cast<StreamKind>(busiest)));
 }
 
-// Placements of which one takes least of the device: the layers computed again, one by one and in
-// nested blocks, and whatever the ladder ends with where something may lie elsewhere.
+// Returns placements of which one takes least of the device: recomputed layers, singly and in
+// nested blocks, and the ladder's last placement if something may lie in another memory.
 std::vector<Placement> lean_placements(const Job& job) {
   const std::vector<Placement> ladder = placement_ladder(job.config(), job.model().sizes());
   std::vector<Placement> lean;
@@ -56,7 +56,7 @@ Result<TrainConfig> config_of(const ConfigSources& sources, const SweepPoint& po
   for (const auto& [key, extent] : {std::pair("replica", mesh.replica), {"data", mesh.data},
                                     {"model", mesh.model}})
     changed.settings.push_back(fmt::format("mesh.{}={}", key, extent));
-  // Keys that have no effect without an axis.
+  // These keys have no effect without their axis.
   if (mesh.model == 1) changed.settings.push_back("mesh.sequence=false");
   if (mesh.data == 1)
     for (const char* key : {"mesh.parameters", "mesh.optimizer"})
@@ -119,8 +119,8 @@ Result<SweepPlan> JobPlanner::plan(const SweepPoint& point) const {
   });
 }
 
-Result<LeastNeed> JobPlanner::least_need(const SweepPoint& point) const {
-  return with_job(point, [&](const Job& job) -> Result<LeastNeed> {
+Result<LeanestPlan> JobPlanner::plan_leanest(const SweepPoint& point) const {
+  return with_job(point, [&](const Job& job) -> Result<LeanestPlan> {
     const TrainConfig& config = job.config();
     const Budgets budgets = budgets_of(config, config.memory.device);
     std::vector<Placement> placements = lean_placements(job);
@@ -131,12 +131,12 @@ Result<LeastNeed> JobPlanner::least_need(const SweepPoint& point) const {
       if (const auto known = leanest_.find(key); known != leanest_.end())
         placements = {known->second};
     }
-    std::optional<LeastNeed> least;
+    std::optional<LeanestPlan> least;
     const Placement* leanest = nullptr;
     for (const Placement& placement : placements) {
       const JobPlan plan = job.plan_until_over(placement, budgets);
-      const LeastNeed need{device_bytes(config, plan.peak_bytes),
-                           !first_over(config, plan.peak_bytes, budgets)};
+      const LeanestPlan need{device_bytes(config, plan.peak_bytes),
+                             !first_over(config, plan.peak_bytes, budgets)};
       if (least && std::pair(!least->fits, least->device_bytes) <=
                        std::pair(!need.fits, need.device_bytes))
         continue;

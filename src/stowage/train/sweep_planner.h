@@ -39,7 +39,7 @@ class JobPlanner : public SweepPlanner {
   Result<SweepPlan> plan(const SweepPoint& point) const override;
   /// The first call of a search finds the leanest placement of its mesh and policy; later calls,
   /// for other batches, plan only that placement.
-  Result<LeastNeed> least_need(const SweepPoint& point) const override;
+  Result<LeanestPlan> plan_leanest(const SweepPoint& point) const override;
   std::optional<int64_t> budget_bytes() const override { return budget_bytes_; }
 
  private:

@@ -68,7 +68,7 @@ class Run {
     const InterruptGuard guard;
     report_.begin(step_);
     int status = 0;
-    // One that an interruption left out.
+    // An evaluation that an interruption left out.
     if (step_ > 0 && is_evaluated_after(step_) && evaluated_step_ < step_ &&
         step_ < config_.train.steps) {
       Result<int> done = evaluate_on_time();
@@ -131,7 +131,7 @@ class Run {
     if (Result<void> made = state_.make(); !made) return made;
     positions_.drop_arenas();
     if (Result<void> loaded = state_.load_frozen(); !loaded) return loaded;
-    // Once nothing stands in the way of a run, on any process.
+    // Earlier checkpoints are moved only once every process can run.
     const Result<void> all = run_on_all_processes(positions_, "the start of the run",
                                                   []() -> Result<void> { return {}; });
     if (!all || !positions_.is_first()) return all;
@@ -141,7 +141,7 @@ class Run {
     return {};
   }
 
-  // A folder that the processes do not share is found before there is anything to save.
+  // Detects a folder that the processes do not share before there is anything to save.
   Result<void> check_shared_folder() {
     if (positions_.n_processes() == 1) return {};
     const char* const label = "the folder of the run";
@@ -217,7 +217,7 @@ class Run {
     return {};
   }
 
-  // Why any process must stop, as bits. All ask at the same places.
+  // Reasons to stop, as bits, over all processes. All of them call stops() at the same places.
   static constexpr int64_t kAskedToStop = 1, kLogLost = 2;
   int64_t stops() {
     const int64_t own = (is_asked_to_stop() ? kAskedToStop : 0) | (log_failure_ ? kLogLost : 0);
@@ -279,7 +279,8 @@ class Run {
   bool is_evaluated_after(int64_t step) const {
     return config_.eval.every > 0 && step % config_.eval.every == 0;
   }
-  // An evaluation between steps, said and written; the status that it ends the run with, or 0.
+  // Evaluates between steps, and reports and logs the result. Returns the status with which it ends
+  // the run, or 0.
   Result<int> evaluate_on_time() {
     const std::optional<double> validation = evaluate();
     report_.end_line();
@@ -300,7 +301,7 @@ class Run {
     return 0;
   }
 
-  // Only the first process writes a log. Where there are others, they hear of a failure in stops().
+  // Only the first process writes a log. Other processes learn of a failure in stops().
   Result<void> logged(const Result<void>& written, bool is_finite) {
     if (written) return {};
     if (positions_.n_processes() == 1) return not_written(written.failure(), is_finite);
@@ -310,15 +311,15 @@ class Run {
   Failure log_lost() {
     return not_written(log_failure_ ? *log_failure_ : Failure{"process 0 could not write its log"}, true);
   }
-  // The run stops, as a line of its log could not be written; it saves a state that is of use.
+  // Stops the run because a line of its log could not be written. Saves the state if it is finite.
   Failure not_written(const Failure& why, bool is_finite) {
     if (is_finite && step_ > saved_step_)
       if (Result<void> saved = save(); !saved) return fail("{}; {}", why.message, saved.error());
     return stopped_by(why.message);
   }
 
-  // Says so, and what there is to go on from. `weights_step`: after which the weights were that
-  // gave it.
+  // Reports a number that is not finite, and the last checkpoint. `weights_step`: the step after
+  // which the weights gave that number.
   int not_finite(std::string_view what, double value, int64_t weights_step) {
     report_.end_line();
     if (!positions_.is_first()) return kStatusNotFinite;
@@ -330,7 +331,7 @@ class Run {
     return kStatusNotFinite;
   }
 
-  // Takes in an evaluation between steps. Returns whether the weights are to be saved as the best.
+  // Notes an evaluation between steps. Returns true if the weights are to be saved as the best.
   bool note_validation(double loss) {
     since_best_ = loss < best_validation_ ? 0 : since_best_ + 1;
     best_validation_ = std::min(best_validation_, loss);
@@ -343,7 +344,7 @@ class Run {
     best_ = BestEvaluation{step_, loss};
     return true;
   }
-  // The best checkpoint that another one names, if it is still there.
+  // Finds the best checkpoint that another one names, if it still exists.
   Result<void> find_best(const Json& extra) {
     const Json* step = extra.find("best_step");
     const Json* loss = extra.find("best_step_loss");
@@ -364,7 +365,7 @@ class Run {
       best_ = BestEvaluation{named_best_ = *step->as_int(), *loss->as_double()};
     return {};
   }
-  // The weights that the run ends with, for the test and the sample: the best, once the last are saved.
+  // Loads the weights for the test and the sample: the best ones. The last ones have been saved.
   Result<void> take_best() {
     if (!best_ || best_->step == step_) return {};
     positions_.drop_arenas();
@@ -378,7 +379,7 @@ class Run {
     return config_.eval.patience > 0 && since_best_ >= config_.eval.patience;
   }
 
-  // Nothing where it was interrupted, or nothing is held out.
+  // Returns none if evaluation was interrupted or nothing is held out.
   std::optional<double> evaluate(bool of_test = false) {
     const int64_t batches = of_test ? data_->n_test_batches() : data_->n_validation_batches();
     if (batches == 0) return {};
@@ -396,7 +397,7 @@ class Run {
     return total / weight;
   }
 
-  // What the model makes, for people.
+  // Returns a sample of the model for people.
   std::string sample() {
     if (!plan_.programs.sample) return {};
     positions_.drop_arenas();
@@ -516,7 +517,7 @@ Result<int> run_training(const Job& job, const Choice& choice, const Budgets& bu
     data = std::move(*opened);
   }
 #ifdef __GLIBC__
-  // What planning took, many times what a small budget is, goes back to the system.
+  // Returns the memory that planning took, many times a small budget, to the system.
   ::malloc_trim(0);
 #endif
   if (options.positions)

@@ -52,7 +52,7 @@ std::string machine_name(int threads) {
   std::string name;
   for (const char c : processor)
     if (c >= ' ' && c < 127 && c != '"' && c != '\\') name += c;
-  if (const std::string limit = cpu_target(threads)->instruction_set(); !limit.empty())
+  if (const std::string limit = host_target(threads)->instruction_set(); !limit.empty())
     name += fmt::format(" held to {}", limit);
   return fmt::format("{}, {} thread{}", name, threads, threads == 1 ? "" : "s");
 }

@@ -77,7 +77,7 @@ TEST_F(RunGraph, WhatIsDumpedRunsToTheSameBits) {
     ASSERT_TRUE(parsed.ok()) << parsed.error();
     EXPECT_EQ(print(*parsed), *text);
   }
-  ASSERT_EQ(graphs.size(), 10u);  // traced, and after each pass
+  ASSERT_EQ(graphs.size(), 13u);  // traced, and after each pass
   for (const std::string& graph : graphs) {
     EXPECT_NE(graph.find("-my_step/"), std::string::npos) << graph;
     EXPECT_TRUE(std::filesystem::exists(std::filesystem::path(graph).parent_path() / "timeline.csv"));

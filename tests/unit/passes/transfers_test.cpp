@@ -163,7 +163,7 @@ TEST_F(Transfers, TheSameBitsFarAheadAndPastOthers) {
               entering += inside.guard.is_only(kLayers - 1);
               if (end < kLayers) deepest = std::max(deepest, static_cast<int>(kLayers - end));
             }
-        const Program program(made.schedule, make_plan(made.schedule, {}), cpu_target(1));
+        const Program program(made.schedule, make_plan(made.schedule, {}), host_target(1));
         for (const StreamTiming timing :
              {StreamTiming::kConcurrent, StreamTiming::kAtStart, StreamTiming::kAtWait}) {
           device_->streams().set_timing(timing);

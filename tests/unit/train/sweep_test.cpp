@@ -61,7 +61,7 @@ class FakePlanner : public SweepPlanner {
 
   Result<SweepPlan> plan(const SweepPoint& point) const override {
     if (point.mesh.model >= indivisible_model) return fail("heads cannot be cut");
-    const LeastNeed need = *least_need(point);
+    const LeanestPlan need = *plan_leanest(point);
     SweepPlan plan;
     plan.placement = "save_all";
     plan.peak_bytes = {need.device_bytes, 0, 0};
@@ -76,12 +76,12 @@ class FakePlanner : public SweepPlanner {
     }
     return plan;
   }
-  Result<LeastNeed> least_need(const SweepPoint& point) const override {
+  Result<LeanestPlan> plan_leanest(const SweepPoint& point) const override {
     ++n_plans;
     const int64_t n = point.batch / point.mesh.batch_parts();
     if (n >= no_plan_from) return fail("too large");
     const int64_t bytes = fixed + each * n + square * n * n;
-    return LeastNeed{bytes, !budget || bytes <= *budget};
+    return LeanestPlan{bytes, !budget || bytes <= *budget};
   }
   std::optional<int64_t> budget_bytes() const override { return budget; }
 };

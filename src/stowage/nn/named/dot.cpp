@@ -24,8 +24,8 @@ AxisList union_of(const AxisList& a, const AxisList& b) {
 void check_sizes(const AxisList& a, const AxisList& b) {
   for (const Axis& axis : b)
     if (const std::optional<size_t> place = find_axis(a, axis.name); place && a[*place] != axis)
-      fail_here("[dot] axis '{}' has two sizes, in {} and in {}", axis.name, to_string(a),
-                to_string(b));
+      trace_error_here("[dot] axis '{}' has two sizes, in {} and in {}", axis.name, to_string(a),
+                       to_string(b));
 }
 
 NamedArray sum_over(const NamedArray& x, const AxisList& axes) {
@@ -61,8 +61,8 @@ NamedArray product(const NamedArray& a, const NamedArray& b, const AxisList& con
 
 NamedArray dot(const std::vector<NamedArray>& operands, const AxisSelection& axes,
                const DotOptions& options, SourceLocation at) {
-  const Site site(at);
-  if (operands.empty()) fail_here("[dot] expected at least one operand, got none");
+  const CallSiteScope site(at);
+  if (operands.empty()) trace_error_here("[dot] expected at least one operand, got none");
   AxisList all;
   for (const NamedArray& x : operands) {
     check_axes_fit("dot", x);
@@ -74,10 +74,10 @@ NamedArray dot(const std::vector<NamedArray>& operands, const AxisSelection& axe
   for (const AxisSelector& axis : axes.list()) {
     const std::optional<size_t> place = find_axis(all, axis.name());
     if (!place || (axis.size() && *axis.size() != all[*place].size))
-      fail_here("[dot] no operand has axis '{}'{}; together they have {}", axis.name(),
-                axis.size() ? fmt::format(" of size {}", *axis.size()) : "", to_string(all));
+      trace_error_here("[dot] no operand has axis '{}'{}; together they have {}", axis.name(),
+                       axis.size() ? fmt::format(" of size {}", *axis.size()) : "", to_string(all));
     if (find_axis(contracted, axis.name()))
-      fail_here("[dot] axis '{}' is given twice", axis.name());
+      trace_error_here("[dot] axis '{}' is given twice", axis.name());
     contracted.push_back(all[*place]);
   }
   const auto occurs_behind = [&](const Axis& axis, size_t i) {

@@ -9,7 +9,7 @@ namespace {
 void check_operand(const char* name, const NamedOperand& x) {
   if (x.is_named()) return check_axes_fit(name, x.named());
   if (x.value().rank() > 0)
-    fail_here(
+    trace_error_here(
         "[{}] expected a NamedArray or a scalar, got {} without names; give it some: "
         "named(array, {{\"Batch\", …}})",
         name, to_string(x.value().array().type()));
@@ -28,13 +28,13 @@ std::vector<Axis> joint_axes(const char* name,
     for (const Axis& axis : x->named().axes()) {
       const std::optional<size_t> place = find_axis(*most, axis.name);
       if (!place)
-        fail_here(
+        trace_error_here(
             "[{}] neither of {} and {} has all axes of the other: '{}' is missing in the "
             "larger; broadcast_axis adds axes",
             name, to_string(*most), to_string(x->named().axes()), axis.name);
       if (axis.size != (*most)[*place].size)
-        fail_here("[{}] axis '{}' has two sizes, in {} and in {}", name, axis.name,
-                  to_string(*most), to_string(x->named().axes()));
+        trace_error_here("[{}] axis '{}' has two sizes, in {} and in {}", name, axis.name,
+                         to_string(*most), to_string(x->named().axes()));
     }
   }
   return *most;
@@ -47,7 +47,7 @@ Operand operand_for(const NamedOperand& x, const std::vector<Axis>& axes) {
 
 template <typename F, typename... X>
 NamedArray apply(const char* name, F f, const NamedOperand& first, const X&... rest) {
-  const Site site(first.at);
+  const CallSiteScope site(first.at);
   check_operand(name, first);
   (check_operand(name, rest), ...);
   std::vector<Axis> axes = joint_axes(name, {&first, &rest...});

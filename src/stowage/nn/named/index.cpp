@@ -23,8 +23,8 @@ Array expanded(const NamedArray& x, const AxisList& to) {
 void check_integers(const char* what, const NamedArray& index) {
   check_axes_fit(what, index);
   if (!is_integer(index.dtype()))
-    fail_here("[{}] expected indices of an integer dtype, got {}", what,
-              to_string(index.array().type()));
+    trace_error_here("[{}] expected indices of an integer dtype, got {}", what,
+                     to_string(index.array().type()));
 }
 
 // The extent of a range of an axis, by NumPy's rule.
@@ -57,8 +57,8 @@ std::optional<int64_t> known(const NamedOperand& start) {
 Array start_array(const char* what, const NamedOperand& start) {
   if (start.value().is_scalar()) return Array::scalar(start.value().scalar());
   if (start.value().rank() != 0 || !is_integer(start.value().array().dtype()))
-    fail_here("[{}] expected a start that is an integer scalar, got {}", what,
-              to_string(start.value().array().type()));
+    trace_error_here("[{}] expected a start that is an integer scalar, got {}", what,
+                     to_string(start.value().array().type()));
   return start.value().array();
 }
 
@@ -86,20 +86,20 @@ auto with_list(const std::vector<Index>& indices, F f) {
     case 8:
       return call(std::make_index_sequence<8>());
     default:
-      fail_here("[index] expected an array of 1 to 8 axes, got {}", indices.size());
+      trace_error_here("[index] expected an array of 1 to 8 axes, got {}", indices.size());
   }
 }
 
 }  // namespace
 
 NamedArray take(const NamedArray& x, const AxisSelector& axis, int64_t index, SourceLocation at) {
-  const Site site(at);
+  const CallSiteScope site(at);
   check_axes_fit("take", x);
   const size_t place = place_of("take", x, axis);
   const Axis& taken = x.axes()[place];
   if (index < -taken.size || index >= taken.size)
-    fail_here("[take] element {} is out of range for axis {} of {}", index, to_string(taken),
-              to_string(x.axes()));
+    trace_error_here("[take] element {} is out of range for axis {} of {}", index, to_string(taken),
+                     to_string(x.axes()));
   const int64_t i = index < 0 ? index + taken.size : index;
   const Array one = x.array().slice(static_cast<int>(place), i, i + 1);
   return NamedAccess::make(squeeze(one, static_cast<int>(place)), without_axes(x.axes(), {taken}));
@@ -107,7 +107,7 @@ NamedArray take(const NamedArray& x, const AxisSelector& axis, int64_t index, So
 
 NamedArray take(const NamedArray& x, const AxisSelector& axis, const NamedArray& index,
                 SourceLocation at) {
-  const Site site(at);
+  const CallSiteScope site(at);
   check_axes_fit("take", x);
   check_integers("take", index);
   const size_t place = place_of("take", x, axis);
@@ -129,8 +129,8 @@ NamedArray take(const NamedArray& x, const AxisSelector& axis, const NamedArray&
   for (Axis& a : index_axes) {
     if (a.name == taken.name) a.name = stand_in;
     if (const auto p = find_axis(rest, a.name); p && rest[*p] != a)
-      fail_here("[take] axis '{}' has two sizes, in {} and in {}", a.name, to_string(x.axes()),
-                to_string(index.axes()));
+      trace_error_here("[take] axis '{}' has two sizes, in {} and in {}", a.name,
+                       to_string(x.axes()), to_string(index.axes()));
   }
   AxisList all = without_axes(index_axes, x.axes());
   all.insert(all.end(), x.axes().begin(), x.axes().end());
@@ -147,7 +147,7 @@ NamedArray take(const NamedArray& x, const AxisSelector& axis, const NamedArray&
 
 NamedArray slice(const NamedArray& x, const AxisSelector& axis, const Axis& new_axis,
                  const NamedOperand& start) {
-  const Site site(start.at);
+  const CallSiteScope site(start.at);
   check_axes_fit("slice", x);
   const size_t place = place_of("slice", x, axis);
   AxisList axes = x.axes();
@@ -155,12 +155,12 @@ NamedArray slice(const NamedArray& x, const AxisSelector& axis, const Axis& new_
   check_axis_names("slice", axes);
   const int64_t n = x.axes()[place].size;
   if (new_axis.size > n)
-    fail_here("[slice] expected at most {} elements of axis {}, got {}", n,
-              to_string(x.axes()[place]), to_string(new_axis));
+    trace_error_here("[slice] expected at most {} elements of axis {}, got {}", n,
+                     to_string(x.axes()[place]), to_string(new_axis));
   if (const std::optional<int64_t> first = known(start)) {
     if (*first < 0 || *first + new_axis.size > n)
-      fail_here("[slice] elements {} to {} are out of range for axis {}", *first,
-                *first + new_axis.size - 1, to_string(x.axes()[place]));
+      trace_error_here("[slice] elements {} to {} are out of range for axis {}", *first,
+                       *first + new_axis.size - 1, to_string(x.axes()[place]));
     return NamedAccess::make(
         x.array().slice(static_cast<int>(place), *first, *first + new_axis.size), axes);
   }
@@ -172,14 +172,14 @@ NamedArray slice(const NamedArray& x, const AxisSelector& axis, const Axis& new_
 NamedArray updated_slice(const NamedArray& x,
                          const std::vector<std::pair<std::string, NamedOperand>>& starts,
                          const NamedArray& update, SourceLocation at) {
-  const Site site(at);
+  const CallSiteScope site(at);
   check_axes_fit("updated_slice", x);
   check_axes_fit("updated_slice", update);
   AxisList axes = x.axes();
   for (const Axis& axis : update.axes()) {
     const size_t place = place_of("updated_slice", x, axis.name);
     if (axis.size > axes[place].size)
-      fail_here(
+      trace_error_here(
           "[updated_slice] the update has more elements of axis '{}' than the array: {} and {}",
           axis.name, to_string(update.axes()), to_string(x.axes()));
     axes[place] = axis;
@@ -191,8 +191,8 @@ NamedArray updated_slice(const NamedArray& x,
     if (!find_axis(update.axes(), name)) axes[place].size = 1;
     if (const std::optional<int64_t> first = known(start);
         first && (*first < 0 || *first + axes[place].size > x.axes()[place].size))
-      fail_here("[updated_slice] elements {} to {} are out of range for axis {}", *first,
-                *first + axes[place].size - 1, to_string(x.axes()[place]));
+      trace_error_here("[updated_slice] elements {} to {} are out of range for axis {}", *first,
+                       *first + axes[place].size - 1, to_string(x.axes()[place]));
     begin[place] = start_array("updated_slice", start);
   }
   const Array values = stow::broadcast_to(expanded(update, axes), Shape(sizes_of(axes)));
@@ -202,14 +202,14 @@ NamedArray updated_slice(const NamedArray& x,
 
 NamedAt::NamedAt(NamedArray x, const NamedIndices& indices, SourceLocation at)
     : x_(std::move(x)), indices_(x_.axes().size(), all_of_axis), at_(at) {
-  const Site site(at);
+  const CallSiteScope site(at);
   check_axes_fit("index", x_);
   std::vector<std::optional<NamedArray>> arrays(indices_.size());
   std::vector<bool> is_given(indices_.size());
   AxisList joint;  // of the arrays
   for (const auto& [name, given] : indices) {
     const size_t place = place_of("index", x_, name);
-    if (is_given[place]) fail_here("[index] axis '{}' is given twice", name);
+    if (is_given[place]) trace_error_here("[index] axis '{}' is given twice", name);
     is_given[place] = true;
     if (given.array()) {
       check_integers("index", *given.array());
@@ -225,8 +225,8 @@ NamedAt::NamedAt(NamedArray x, const NamedIndices& indices, SourceLocation at)
     for (const Axis& axis : array->axes()) {
       const std::optional<size_t> place = find_axis(joint, axis.name);
       if (place && joint[*place] != axis)
-        fail_here("[index] axis '{}' of index arrays has two sizes, {} and {}", axis.name,
-                  joint[*place].size, axis.size);
+        trace_error_here("[index] axis '{}' of index arrays has two sizes, {} and {}", axis.name,
+                         joint[*place].size, axis.size);
       if (!place) joint.push_back(axis);
     }
   }
@@ -236,7 +236,7 @@ NamedAt::NamedAt(NamedArray x, const NamedIndices& indices, SourceLocation at)
     const std::optional<size_t> place = find_axis(joint, axis.name);
     if (!place || arrays[i] || indices_[i].kind == Index::Kind::kInteger) continue;
     if (!is_whole(indices_[i]) || joint[*place] != axis)
-      fail_here(
+      trace_error_here(
           "[index] axis '{}' of an index array is also a range of {}; rename it in the index, "
           "or take the range first",
           axis.name, to_string(x_.axes()));
@@ -270,29 +270,29 @@ AtIndex NamedAt::places() const {
 Operand NamedAt::value_of(const NamedOperand& value) const {
   if (!value.is_named()) {
     if (value.value().rank() > 0)
-      fail_here("[at] expected a NamedArray or a scalar, got {} without names",
-                to_string(value.value().array().type()));
+      trace_error_here("[at] expected a NamedArray or a scalar, got {} without names",
+                       to_string(value.value().array().type()));
     return value.value();
   }
   check_axes_fit("at", value.named());
   for (const Axis& axis : value.named().axes()) {
     const std::optional<size_t> place = find_axis(axes_, axis.name);
     if (!place || axes_[*place] != axis)
-      fail_here("[at] expected a value with axes of {}, got {}", to_string(axes_),
-                to_string(value.named().axes()));
+      trace_error_here("[at] expected a value with axes of {}, got {}", to_string(axes_),
+                       to_string(value.named().axes()));
   }
   return Operand(aligned(value.named(), axes_), value.at.file, value.at.line);
 }
 
 NamedArray NamedAt::get(Mode mode) const {
-  const Site site(at_);
+  const CallSiteScope site(at_);
   if (indices_.empty()) return x_;
   return NamedAccess::make(places().get(mode), axes_);
 }
 
 #define STOW_NAMED_UPDATE(f)                                                \
   NamedArray NamedAt::f(const NamedOperand& value, Mode mode) const {       \
-    const Site site(at_);                                                   \
+    const CallSiteScope site(at_);                                                   \
     return NamedAccess::make(places().f(value_of(value), mode), x_.axes()); \
   }
 STOW_NAMED_UPDATE(set)

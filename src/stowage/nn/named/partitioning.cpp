@@ -22,7 +22,8 @@ std::string of_leaf(const std::string& leaf) {
 template <size_t n = 0>
 PartitionSpec spec_of(const std::vector<PartitionSpec::Axes>& entries) {
   if constexpr (n > kMostAxes) {
-    fail_here("[shard] expected an array of at most {} axes, got {}", kMostAxes, entries.size());
+    trace_error_here("[shard] expected an array of at most {} axes, got {}", kMostAxes,
+                     entries.size());
   } else {
     if (entries.size() != n) return spec_of<n + 1>(entries);
     return [&]<size_t... I>(std::index_sequence<I...>) {
@@ -40,8 +41,8 @@ int64_t parts_of(const Axis& axis, const ResourceMapping& mapping, const MeshSha
   for (const std::string& name : mesh_axes->names()) {
     places.push_back(mesh.axis(name));
     if (places.back() < 0)
-      fail_here("[shard] axis {}{} is mapped to '{}', which is no axis of {}", to_string(axis),
-                of_leaf(leaf), name, to_string(mesh));
+      trace_error_here("[shard] axis {}{} is mapped to '{}', which is no axis of {}",
+                       to_string(axis), of_leaf(leaf), name, to_string(mesh));
   }
   return mesh.extent_of(places);
 }
@@ -82,7 +83,7 @@ struct CurrentScope {
 ResourceMapping::ResourceMapping(std::initializer_list<std::pair<const char*, Axes>> entries) {
   for (const auto& [axis, mesh_axes] : entries)
     if (!entries_.emplace(axis, mesh_axes).second)
-      fail_here("[mapping] axis '{}' is there twice", axis);
+      trace_error_here("[mapping] axis '{}' is there twice", axis);
 }
 
 const ResourceMapping::Axes* ResourceMapping::find(const std::string& axis) const {
@@ -113,7 +114,7 @@ std::string to_string(const ResourceMapping& mapping) {
 
 PartitionSpec pspec_for_axis(const std::vector<Axis>& axes, const ResourceMapping& mapping,
                              const std::string& leaf, SourceLocation at) {
-  const Site site(at);
+  const CallSiteScope site(at);
   std::vector<PartitionSpec::Axes> entries;
   std::map<std::string, std::string> cut_by;  // the axis that each mesh axis cuts
   for (const Axis& axis : axes) {
@@ -122,7 +123,7 @@ PartitionSpec pspec_for_axis(const std::vector<Axis>& axes, const ResourceMappin
     for (const std::string& name : entries.back().names()) {
       const auto [other, is_new] = cut_by.emplace(name, axis.name);
       if (!is_new)
-        fail_here(
+        trace_error_here(
             "[shard] axes '{}' and '{}' of {}{} are both mapped to mesh axis '{}', which cuts one "
             "axis "
             "of an array at most",
@@ -138,7 +139,7 @@ MeshShape shape_of(const sharding::Mesh& mesh) {
 
 int64_t physical_axis_size(const Axis& axis, const ResourceMapping& mapping, const MeshShape& mesh,
                            SourceLocation at) {
-  const Site site(at);
+  const CallSiteScope site(at);
   return parts_of(axis, mapping, mesh, "");
 }
 
@@ -150,11 +151,11 @@ Axis round_axis_for_partitioning(const Axis& axis, const ResourceMapping& mappin
 
 void check_divisible(const std::vector<Axis>& axes, const ResourceMapping& mapping,
                      const MeshShape& mesh, const std::string& leaf, SourceLocation at) {
-  const Site site(at);
+  const CallSiteScope site(at);
   for (const Axis& axis : axes) {
     const int64_t parts = parts_of(axis, mapping, mesh, leaf);
     if (axis.size % parts != 0)
-      fail_here(
+      trace_error_here(
           "[shard] axis {}{} is not divisible into the {} parts of mesh axes {}; the next size "
           "that "
           "is: {}",
@@ -174,13 +175,14 @@ AxisMappingScope::~AxisMappingScope() {
 
 void shard_leaves(const TreeRef& tree, const ResourceMapping* mapping, const sharding::Mesh* mesh,
                   bool optional, SourceLocation at) {
-  const Site site(at);
+  const CallSiteScope site(at);
   if (!mapping) mapping = CurrentScope::mapping();
   if (!mapping && optional) return;
   if (!mesh) mesh = CurrentScope::mesh();
   if (!mesh && optional) return;
   if (!mesh)
-    fail_here("[shard] expected a mesh, got none; pass one, or give one to an AxisMappingScope");
+    trace_error_here(
+        "[shard] expected a mesh, got none; pass one, or give one to an AxisMappingScope");
   Sharder sharder(*mapping, *mesh);
   tree.visit(tree.tree, sharder);
 }

@@ -12,7 +12,7 @@ namespace {
 template <typename F>
 NamedArray reduce(const char* name, const NamedArray& x, const AxisSelection& axes,
                   const NamedReduceOptions& options, SourceLocation at, F f) {
-  const Site site(at);
+  const CallSiteScope site(at);
   check_axes_fit(name, x);
   const std::vector<Axis> reduced = select(name, x, axes);
   ReduceOptions plain{.initial = options.initial, .dtype = options.dtype};
@@ -21,8 +21,8 @@ NamedArray reduce(const char* name, const NamedArray& x, const AxisSelection& ax
     for (const Axis& axis : options.where->axes()) {
       const std::optional<size_t> place = find_axis(x.axes(), axis.name);
       if (!place || x.axes()[*place] != axis)
-        fail_here("[{}] expected a `where` with axes of {}, got {}", name, to_string(x.axes()),
-                  to_string(options.where->axes()));
+        trace_error_here("[{}] expected a `where` with axes of {}, got {}", name,
+                         to_string(x.axes()), to_string(options.where->axes()));
     }
     plain.where = aligned(*options.where, x.axes());
   }
@@ -38,7 +38,7 @@ bool is_plain(const ReduceOptions& options) {
 template <typename F>
 NamedArray along(const char* name, const NamedArray& x, const AxisSelection& axes,
                  SourceLocation at, F f) {
-  const Site site(at);
+  const CallSiteScope site(at);
   check_axes_fit(name, x);
   const std::vector<Axis> selected = select(name, x, axes);
   return NamedAccess::make(f(x.array(), Axes(places_of(x, selected))), x.axes());

@@ -17,7 +17,7 @@ class Finder : public PathNamedVisitor {
     if (axis.size()) found.axis = {axis.name(), *axis.size()};
   }
   void leaf(Array& x) override {
-    if (x.empty()) fail_here("[{}] {} is empty", what_, leaf_text(path));
+    if (x.empty()) trace_error_here("[{}] {} is empty", what_, leaf_text(path));
     if (x.rank() > 0) add(x, 0);
   }
   void named(NamedArray& x) override {
@@ -35,8 +35,9 @@ class Finder : public PathNamedVisitor {
     if (!first_.has_value()) first_ = path;
     if (found.leaves.empty() && !axis_.size()) found.axis = {axis_.name(), size};
     if (size != found.axis.size)
-      fail_here("[{}] {} has {} slices on its axis {}, {} has {}", what_, leaf_text(path), size,
-                place, axis_.size() ? "the axis" : leaf_text(*first_), found.axis.size);
+      trace_error_here("[{}] {} has {} slices on its axis {}, {} has {}", what_, leaf_text(path),
+                       size, place, axis_.size() ? "the axis" : leaf_text(*first_),
+                       found.axis.size);
     found.leaves.emplace(path, x);
     places[path] = static_cast<int64_t>(place);
   }
@@ -70,11 +71,12 @@ class Prepender : public PathNamedVisitor {
   void leaf(Array&) override {}
   void named(NamedArray& x) override {
     if (axis_.name.empty())
-      fail_here("[{}] the result {} is a NamedArray, and the axis has no name; Stacked has one",
-                what_, path.empty() ? "" : "'" + path + "'");
+      trace_error_here(
+          "[{}] the result {} is a NamedArray, and the axis has no name; Stacked has one", what_,
+          path.empty() ? "" : "'" + path + "'");
     if (find_axis(x.axes(), axis_.name))
-      fail_here("[{}] the result {}has axis '{}' already, {}; rename it", what_,
-                path.empty() ? "" : "'" + path + "' ", axis_.name, to_string(x.axes()));
+      trace_error_here("[{}] the result {}has axis '{}' already, {}; rename it", what_,
+                       path.empty() ? "" : "'" + path + "' ", axis_.name, to_string(x.axes()));
     std::vector<Axis> axes{axis_};
     axes.insert(axes.end(), x.axes().begin(), x.axes().end());
     NamedAccess::set_axes(x, std::move(axes));
@@ -91,7 +93,7 @@ Scanned find_scanned(const char* what, const TreeRef& xs, const AxisSelector& ax
   Finder finder(what, axis);
   xs.visit(xs.tree, finder);
   if (finder.found.leaves.empty() && !axis.size())
-    fail_here("[{}] nothing has axis '{}'; give an Axis with a size", what, axis.name());
+    trace_error_here("[{}] nothing has axis '{}'; give an Axis with a size", what, axis.name());
   for (const auto& [path, place] : finder.places) finder.found.places.push_back(place);
   return std::move(finder.found);
 }
@@ -123,7 +125,7 @@ void to_the_front(Scanned& scanned) {
 
 void check_options(const NamedScanOptions& options) {
   if (options.checkpoint.policy().nested && options.unroll != 1)
-    fail_here("[scan] unroll is {}, and blocks are nested; leave one out", options.unroll);
+    trace_error_here("[scan] unroll is {}, and blocks are nested; leave one out", options.unroll);
 }
 
 }  // namespace stow::named::scan_detail

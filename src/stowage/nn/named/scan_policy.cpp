@@ -8,7 +8,7 @@ namespace stow::named {
 
 ScanCheckpointPolicy ScanCheckpoint::of_number(int64_t block_length) {
   if (block_length < 1)
-    fail_here("[checkpoint] expected blocks of at least 1 iteration, got {}", block_length);
+    trace_error_here("[checkpoint] expected blocks of at least 1 iteration, got {}", block_length);
   return {.nested = true, .block_length = block_length};
 }
 
@@ -17,7 +17,7 @@ ScanCheckpointPolicy ScanCheckpoint::of_word(const std::string& word) {
   if (word == "recompute" || word == "full") return {};
   if (word == "offload") return {.offload_carries = true};
   if (word == "nested") return {.nested = true};
-  fail_here(
+  trace_error_here(
       "[checkpoint] expected true, false, a number, \"save_all\", \"recompute\", \"full\", "
       "\"offload\" or \"nested\", got \"{}\"",
       word);
@@ -45,7 +45,7 @@ ir::PolicyPtr iteration_policy(const ScanCheckpointPolicy& policy) {
   if (policy.offload_carries && !policy.nested) offloaded.emplace_back(kScanCarryName);
   if (policy.save_block_internals) {
     if (!offloaded.empty())
-      fail_here(
+      trace_error_here(
           "[checkpoint] everything is to be saved, and {} moved to the host; list what is saved "
           "in save_names",
           fmt::join(offloaded, ", "));
@@ -58,13 +58,13 @@ ir::PolicyPtr iteration_policy(const ScanCheckpointPolicy& policy) {
 
 NestedScanOptions nested_options(const ScanCheckpointPolicy& policy, int64_t length) {
   if (policy.outer_blocks && policy.block_length)
-    fail_here("[checkpoint] expected outer_blocks or block_length, got both ({} and {})",
-              policy.outer_blocks, policy.block_length);
+    trace_error_here("[checkpoint] expected outer_blocks or block_length, got both ({} and {})",
+                     policy.outer_blocks, policy.block_length);
   if (policy.outer_blocks < 0 || policy.outer_blocks > length || policy.block_length < 0 ||
       policy.block_length > length)
-    fail_here("[checkpoint] expected blocks of 1 to {} iterations, got {}", length,
-              policy.outer_blocks ? fmt::format("{} blocks", policy.outer_blocks)
-                                  : fmt::format("blocks of {}", policy.block_length));
+    trace_error_here("[checkpoint] expected blocks of 1 to {} iterations, got {}", length,
+                     policy.outer_blocks ? fmt::format("{} blocks", policy.outer_blocks)
+                                         : fmt::format("blocks of {}", policy.block_length));
   NestedScanOptions options{.policy = iteration_policy(policy), .length = length};
   options.blocks = {policy.block_length ? (length + policy.block_length - 1) / policy.block_length
                                         : policy.outer_blocks};

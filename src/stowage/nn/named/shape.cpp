@@ -29,43 +29,43 @@ std::vector<Axis> order_like(const char* what, const NamedArray& first, const Na
     if (a.name == axis)
       if (const std::optional<size_t> place = find_axis(x.axes(), axis)) a = x.axes()[*place];
   if (!same_axes(order, x.axes()))
-    fail_here("[{}] the arrays have other axes than the first: {} there, {} here", what,
-              to_string(first.axes()), to_string(x.axes()));
+    trace_error_here("[{}] the arrays have other axes than the first: {} there, {} here", what,
+                     to_string(first.axes()), to_string(x.axes()));
   return order;
 }
 
 }  // namespace
 
 NamedArray zeros(const AxisSpec& axes, DType dtype, SourceLocation at) {
-  const Site site(at);
+  const CallSiteScope site(at);
   return NamedAccess::make(stow::zeros(checked_shape("zeros", axes), dtype), axes.list());
 }
 
 NamedArray ones(const AxisSpec& axes, DType dtype, SourceLocation at) {
-  const Site site(at);
+  const CallSiteScope site(at);
   return NamedAccess::make(stow::ones(checked_shape("ones", axes), dtype), axes.list());
 }
 
 NamedArray full(const AxisSpec& axes, ScalarValue value, std::optional<DType> dtype,
                 SourceLocation at) {
-  const Site site(at);
+  const CallSiteScope site(at);
   return NamedAccess::make(stow::full(checked_shape("full", axes), value, dtype), axes.list());
 }
 
 NamedArray zeros_like(const NamedArray& x, SourceLocation at) {
-  const Site site(at);
+  const CallSiteScope site(at);
   check_axes_fit("zeros_like", x);
   return NamedAccess::make(stow::zeros_like(x.array()), x.axes());
 }
 
 NamedArray ones_like(const NamedArray& x, SourceLocation at) {
-  const Site site(at);
+  const CallSiteScope site(at);
   check_axes_fit("ones_like", x);
   return NamedAccess::make(stow::ones_like(x.array()), x.axes());
 }
 
 NamedArray arange(const Axis& axis, int64_t start, int64_t step, DType dtype, SourceLocation at) {
-  const Site site(at);
+  const CallSiteScope site(at);
   check_axis_names("arange", {axis});
   Array counts = stow::iota(Shape{axis.size}, 0, dtype);
   if (step != 1) counts = counts * Array::scalar(ScalarValue(step), dtype);
@@ -74,7 +74,7 @@ NamedArray arange(const Axis& axis, int64_t start, int64_t step, DType dtype, So
 }
 
 NamedArray one_hot(const NamedArray& indices, const Axis& axis, DType dtype, SourceLocation at) {
-  const Site site(at);
+  const CallSiteScope site(at);
   check_axes_fit("one_hot", indices);
   std::vector<Axis> axes = indices.axes();
   axes.push_back(axis);
@@ -83,25 +83,26 @@ NamedArray one_hot(const NamedArray& indices, const Axis& axis, DType dtype, Sou
 }
 
 NamedArray rearrange(const NamedArray& x, const AxisSelection& order, SourceLocation at) {
-  const Site site(at);
+  const CallSiteScope site(at);
   check_axes_fit("rearrange", x);
   if (!order.given()) return x;
   std::vector<Axis> named;
   std::optional<size_t> rest_at;
   for (const AxisSelector& axis : order.list()) {
     if (axis.name() == "...") {
-      if (rest_at) fail_here("[rearrange] '...' is given twice");
+      if (rest_at) trace_error_here("[rearrange] '...' is given twice");
       rest_at = named.size();
       continue;
     }
     const Axis& found = x.axes()[place_of("rearrange", x, axis)];
-    if (find_axis(named, found.name)) fail_here("[rearrange] axis '{}' is given twice", found.name);
+    if (find_axis(named, found.name))
+      trace_error_here("[rearrange] axis '{}' is given twice", found.name);
     named.push_back(found);
   }
   const std::vector<Axis> rest = without_axes(x.axes(), named);
   if (!rest_at && !rest.empty())
-    fail_here("[rearrange] {} of {} are not named; \"...\" stands for those not named",
-              to_string(rest), to_string(x.axes()));
+    trace_error_here("[rearrange] {} of {} are not named; \"...\" stands for those not named",
+                     to_string(rest), to_string(x.axes()));
   named.insert(named.begin() + static_cast<std::ptrdiff_t>(rest_at.value_or(0)), rest.begin(),
                rest.end());
   return ordered(x, named);
@@ -109,7 +110,7 @@ NamedArray rearrange(const NamedArray& x, const AxisSelection& order, SourceLoca
 
 NamedArray rename(const NamedArray& x, const std::map<std::string, std::string>& names,
                   SourceLocation at) {
-  const Site site(at);
+  const CallSiteScope site(at);
   check_axes_fit("rename", x);
   std::vector<Axis> axes = x.axes();
   for (const auto& [from, to] : names) axes[place_of("rename", x, from)].name = to;
@@ -118,27 +119,27 @@ NamedArray rename(const NamedArray& x, const std::map<std::string, std::string>&
 }
 
 NamedArray broadcast_to(const NamedArray& x, const AxisSpec& axes, SourceLocation at) {
-  const Site site(at);
+  const CallSiteScope site(at);
   check_axes_fit("broadcast_to", x);
   const Shape shape = checked_shape("broadcast_to", axes);
   for (const Axis& axis : x.axes()) {
     const std::optional<size_t> place = find_axis(axes.list(), axis.name);
     if (!place || axes.list()[*place] != axis)
-      fail_here("[broadcast_to] axis {} of {} is not among {}", to_string(axis),
-                to_string(x.axes()), to_string(axes.list()));
+      trace_error_here("[broadcast_to] axis {} of {} is not among {}", to_string(axis),
+                       to_string(x.axes()), to_string(axes.list()));
   }
   return NamedAccess::make(stow::broadcast_to(aligned(x, axes.list()), shape), axes.list());
 }
 
 NamedArray broadcast_axis(const NamedArray& x, const AxisSpec& axes, SourceLocation at) {
-  const Site site(at);
+  const CallSiteScope site(at);
   check_axes_fit("broadcast_axis", x);
   std::vector<Axis> all;
   for (const Axis& axis : axes.list()) {
     const std::optional<size_t> place = find_axis(x.axes(), axis.name);
     if (place && x.axes()[*place] != axis)
-      fail_here("[broadcast_axis] axis '{}' has two sizes, in {} and in {}", axis.name,
-                to_string(x.axes()), to_string(axes.list()));
+      trace_error_here("[broadcast_axis] axis '{}' has two sizes, in {} and in {}", axis.name,
+                       to_string(x.axes()), to_string(axes.list()));
     if (!place) all.push_back(axis);
   }
   if (all.empty()) return x;
@@ -148,7 +149,7 @@ NamedArray broadcast_axis(const NamedArray& x, const AxisSpec& axes, SourceLocat
 
 NamedArray flatten_axes(const NamedArray& x, const AxisSelection& axes, std::string new_axis,
                         SourceLocation at) {
-  const Site site(at);
+  const CallSiteScope site(at);
   check_axes_fit("flatten_axes", x);
   const std::vector<Axis> old = select("flatten_axes", x, axes);
   const Axis flat{std::move(new_axis), total_size(old)};
@@ -169,14 +170,14 @@ NamedArray flatten_axes(const NamedArray& x, const AxisSelection& axes, std::str
 
 NamedArray unflatten_axis(const NamedArray& x, const AxisSelector& axis, const AxisSpec& new_axes,
                           SourceLocation at) {
-  const Site site(at);
+  const CallSiteScope site(at);
   check_axes_fit("unflatten_axis", x);
   check_axis_names("unflatten_axis", new_axes.list());
   const size_t place = place_of("unflatten_axis", x, axis);
   if (total_size(new_axes) != x.axes()[place].size)
-    fail_here("[unflatten_axis] expected axes of {} elements for axis {}, got {} of {}",
-              x.axes()[place].size, to_string(x.axes()[place]), to_string(new_axes.list()),
-              total_size(new_axes));
+    trace_error_here("[unflatten_axis] expected axes of {} elements for axis {}, got {} of {}",
+                     x.axes()[place].size, to_string(x.axes()[place]), to_string(new_axes.list()),
+                     total_size(new_axes));
   std::vector<Axis> axes = x.axes();
   const auto at_place = axes.erase(axes.begin() + static_cast<std::ptrdiff_t>(place));
   axes.insert(at_place, new_axes.list().begin(), new_axes.list().end());
@@ -186,14 +187,14 @@ NamedArray unflatten_axis(const NamedArray& x, const AxisSelector& axis, const A
 
 std::vector<NamedArray> split(const NamedArray& x, const AxisSelector& axis,
                               const std::vector<Axis>& new_axes, SourceLocation at) {
-  const Site site(at);
+  const CallSiteScope site(at);
   check_axes_fit("split", x);
   const size_t place = place_of("split", x, axis);
   int64_t total = 0;
   for (const Axis& part : new_axes) total += part.size;
   if (total != x.axes()[place].size)
-    fail_here("[split] expected parts of {} elements in all for axis {}, got {}",
-              x.axes()[place].size, to_string(x.axes()[place]), to_string(new_axes));
+    trace_error_here("[split] expected parts of {} elements in all for axis {}, got {}",
+                     x.axes()[place].size, to_string(x.axes()[place]), to_string(new_axes));
   std::vector<NamedArray> parts;
   int64_t start = 0;
   for (const Axis& part : new_axes) {
@@ -208,7 +209,7 @@ std::vector<NamedArray> split(const NamedArray& x, const AxisSelector& axis,
 }
 
 std::vector<NamedArray> unbind(const NamedArray& x, const AxisSelector& axis, SourceLocation at) {
-  const Site site(at);
+  const CallSiteScope site(at);
   check_axes_fit("unbind", x);
   const size_t place = place_of("unbind", x, axis);
   const std::vector<Axis> axes = without_axes(x.axes(), {x.axes()[place]});
@@ -220,8 +221,8 @@ std::vector<NamedArray> unbind(const NamedArray& x, const AxisSelector& axis, So
 
 NamedArray concatenate(const std::string& axis, const std::vector<NamedArray>& arrays,
                        SourceLocation at) {
-  const Site site(at);
-  if (arrays.empty()) fail_here("[concatenate] expected at least one array, got none");
+  const CallSiteScope site(at);
+  if (arrays.empty()) trace_error_here("[concatenate] expected at least one array, got none");
   for (const NamedArray& x : arrays) check_axes_fit("concatenate", x);
   const size_t place = place_of("concatenate", arrays[0], axis);
   std::vector<Axis> axes = arrays[0].axes();
@@ -236,8 +237,8 @@ NamedArray concatenate(const std::string& axis, const std::vector<NamedArray>& a
 
 NamedArray stack(const std::string& axis, const std::vector<NamedArray>& arrays,
                  SourceLocation at) {
-  const Site site(at);
-  if (arrays.empty()) fail_here("[stack] expected at least one array, got none");
+  const CallSiteScope site(at);
+  if (arrays.empty()) trace_error_here("[stack] expected at least one array, got none");
   std::vector<Axis> axes{{axis, static_cast<int64_t>(arrays.size())}};
   axes.insert(axes.end(), arrays[0].axes().begin(), arrays[0].axes().end());
   check_axis_names("stack", axes);
@@ -250,7 +251,7 @@ NamedArray stack(const std::string& axis, const std::vector<NamedArray>& arrays,
 }
 
 NamedArray roll(const NamedArray& x, int64_t shift, const AxisSelector& axis, SourceLocation at) {
-  const Site site(at);
+  const CallSiteScope site(at);
   check_axes_fit("roll", x);
   const size_t place = place_of("roll", x, axis);
   return NamedAccess::make(stow::roll(x.array(), shift, static_cast<int>(place)), x.axes());
@@ -259,34 +260,34 @@ NamedArray roll(const NamedArray& x, int64_t shift, const AxisSelector& axis, So
 namespace random {
 
 NamedArray normal(const Operand& key, const AxisSpec& axes, DType dtype) {
-  const Site site(key.at);
+  const CallSiteScope site(key.at);
   return NamedAccess::make(stow::random::normal(key, checked_shape("normal", axes), dtype),
                            axes.list());
 }
 
 NamedArray truncated_normal(const Operand& key, double low, double high, const AxisSpec& axes,
                             DType dtype) {
-  const Site site(key.at);
+  const CallSiteScope site(key.at);
   return NamedAccess::make(stow::random::truncated_normal(
                                key, low, high, checked_shape("truncated_normal", axes), dtype),
                            axes.list());
 }
 
 NamedArray uniform(const Operand& key, const AxisSpec& axes, DType dtype, double low, double high) {
-  const Site site(key.at);
+  const CallSiteScope site(key.at);
   return NamedAccess::make(
       stow::random::uniform(key, checked_shape("uniform", axes), dtype, low, high), axes.list());
 }
 
 NamedArray randint(const Operand& key, const AxisSpec& axes, int64_t low, int64_t high,
                    DType dtype) {
-  const Site site(key.at);
+  const CallSiteScope site(key.at);
   return NamedAccess::make(
       stow::random::randint(key, checked_shape("randint", axes), low, high, dtype), axes.list());
 }
 
 NamedArray bernoulli(const Operand& key, const AxisSpec& axes, const Operand& p) {
-  const Site site(key.at);
+  const CallSiteScope site(key.at);
   return NamedAccess::make(stow::random::bernoulli(key, p, checked_shape("bernoulli", axes)),
                            axes.list());
 }

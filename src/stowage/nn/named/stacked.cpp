@@ -34,14 +34,14 @@ class Checker : public PathNamedVisitor {
   Checker(const char* what, const Axis& axis) : what_(what), axis_(axis) {}
   void leaf(Array& x) override {
     if (x.rank() == 0 || x.dim(0) != axis_.size)
-      fail_here("[{}] expected {} with {} layers on its first axis, got {}", what_, leaf_text(path),
-                axis_.size, to_string(x.type()));
+      trace_error_here("[{}] expected {} with {} layers on its first axis, got {}", what_,
+                       leaf_text(path), axis_.size, to_string(x.type()));
   }
   void named(NamedArray& x) override {
     check_axes_fit(what_, x);
     if (!x.has_axis(axis_))
-      fail_here("[{}] expected {} with axis {}, got {}", what_, leaf_text(path), to_string(axis_),
-                to_string(x.axes()));
+      trace_error_here("[{}] expected {} with axis {}, got {}", what_, leaf_text(path),
+                       to_string(axis_), to_string(x.axes()));
   }
 
  private:
@@ -54,8 +54,9 @@ class NameRejecter : public PathNamedVisitor {
   explicit NameRejecter(const char* what) : what_(what) {}
   void leaf(Array&) override {}
   void named(NamedArray&) override {
-    fail_here("[{}] {} is a NamedArray, and layers are counted by the first axis here; use Stacked",
-              what_, leaf_text(path));
+    trace_error_here(
+        "[{}] {} is a NamedArray, and layers are counted by the first axis here; use Stacked",
+        what_, leaf_text(path));
   }
 
  private:
@@ -103,7 +104,7 @@ class Writer : public PathNamedVisitor {
 
 void stack_blocks(const char* what, const TreeRef& into, const std::vector<TreeRef>& blocks,
                   const Axis& axis) {
-  if (blocks.empty()) fail_here("[{}] expected at least one block, got none", what);
+  if (blocks.empty()) trace_error_here("[{}] expected at least one block, got none", what);
   std::vector<LeafLister> listed(blocks.size());
   for (size_t i = 0; i < blocks.size(); ++i) blocks[i].visit(blocks[i].tree, listed[i]);
   std::vector<Array> stacks;
@@ -112,8 +113,8 @@ void stack_blocks(const char* what, const TreeRef& into, const std::vector<TreeR
     for (size_t i = 0; i < blocks.size(); ++i) {
       const ArrayType &type = listed[i].arrays[leaf].type(), &first = listed[0].arrays[leaf].type();
       if (type.shape != first.shape || type.dtype != first.dtype)
-        fail_here("[{}] {} of block {} is {}, and {} in block 0", what,
-                  leaf_text(listed[0].paths[leaf]), i, to_string(type), to_string(first));
+        trace_error_here("[{}] {} of block {} is {}, and {} in block 0", what,
+                         leaf_text(listed[0].paths[leaf]), i, to_string(type), to_string(first));
       parts.push_back(listed[i].arrays[leaf]);
     }
     stacks.push_back(stow::stack(parts));
@@ -124,7 +125,7 @@ void stack_blocks(const char* what, const TreeRef& into, const std::vector<TreeR
 
 void take_layer(const char* what, const TreeRef& stacked, const Axis& axis, int64_t i) {
   if (i < -axis.size || i >= axis.size)
-    fail_here("[{}] layer {} is out of range for {} layers", what, i, axis.size);
+    trace_error_here("[{}] layer {} is out of range for {} layers", what, i, axis.size);
   LayerTaker taker(what, axis, i);
   stacked.visit(stacked.tree, taker);
 }

@@ -43,7 +43,7 @@ std::string processes(const std::vector<int32_t>& list) {
 
 std::vector<Fact> facts_of_program() {
   return {{"version", fmt::format("{}.{}.{}", STOW_VERSION_MAJOR, STOW_VERSION_MINOR, STOW_VERSION_PATCH)},
-          {"instruction set", cpu_instruction_set()}};
+          {"instruction set", host_instruction_set()}};
 }
 
 Result<void> check_agreement(Communicator& communicator, std::span<const Fact> facts) {

@@ -6,7 +6,7 @@
 
 #include "stowage/base/error.h"
 #include "stowage/runtime/comm/exchange.h"
-#include "stowage/runtime/cpu/tree_reduce.h"
+#include "stowage/runtime/comm/tree_reduce.h"
 
 namespace stow::comm {
 namespace {
@@ -25,7 +25,7 @@ uint64_t mix(uint64_t x) {
 Exchange between_all(const Group& group) {
   Exchange exchange;
   exchange.group = &group;
-  exchange.readers = exchange.writers = others(group);
+  exchange.readers = exchange.writers = other_members(group);
   return exchange;
 }
 
@@ -62,7 +62,7 @@ Group Group::of(std::vector<int32_t> ranks, int32_t rank) {
   return {std::move(ranks), index};
 }
 
-std::vector<int32_t> others(const Group& group) {
+std::vector<int32_t> other_members(const Group& group) {
   std::vector<int32_t> result;
   for (int32_t i = 1; i < group.size(); ++i) result.push_back((group.index + i) % group.size());
   return result;
@@ -368,7 +368,7 @@ void Communicator::broadcast(const Group& group, std::string_view label, int32_t
   exchange.longest_bytes = n_bytes;
   exchange.same_for_all = true;
   if (group.index == root) {
-    exchange.readers = others(group);
+    exchange.readers = other_members(group);
   } else {
     exchange.writers = {root};
   }

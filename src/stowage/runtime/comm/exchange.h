@@ -76,7 +76,7 @@ struct NativeReduction {
 
 /// Returns the indices of all members but the caller, in the order in which the caller serves them:
 /// it begins with the next index, so that members do not all begin with the same one.
-std::vector<int32_t> others(const Group& group);
+std::vector<int32_t> other_members(const Group& group);
 
 /// Returns the error message for a chunk from the rank `writer` that belongs to another exchange
 /// than the caller's.

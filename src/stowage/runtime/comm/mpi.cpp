@@ -377,7 +377,7 @@ bool MpiCommunicator::reduce_natively(const NativeReduction& r) {
   if (static_cast<int32_t>(processes.size()) != n) return false;
   auto found = group_comms_.find(group.ranks);
   if (found == group_comms_.end()) {
-    meet(r, others(group), others(group));
+    meet(r, other_members(group), other_members(group));
     found = group_comms_.emplace(group.ranks, group_comm(group)).first;
   } else {
     // In a ring everyone hears of one other, and all that differs is heard by somebody.

@@ -5,7 +5,7 @@
 #include <type_traits>
 
 #include "stowage/base/error.h"
-#include "stowage/runtime/cpu/kernels/half.h"
+#include "stowage/core/half.h"
 
 namespace stow::comm {
 namespace {
@@ -54,18 +54,18 @@ void widen_all(const std::byte* array, int64_t n, std::byte* elements) {
     if constexpr (std::is_same_v<Narrow, uint8_t>)
       put(elements, i, uint32_t{at<uint8_t>(array, i)});
     else
-      put(elements, i, cpu::widen(at<Narrow>(array, i)));
+      put(elements, i, widen(at<Narrow>(array, i)));
   }
 }
 template <typename Narrow>
 void narrow_all(const std::byte* elements, int64_t n, std::byte* array) {
   for (int64_t i = 0; i < n; ++i) {
-    Narrow narrow;
+    Narrow value;
     if constexpr (std::is_same_v<Narrow, uint8_t>)
-      narrow = static_cast<uint8_t>(at<uint32_t>(elements, i));
+      value = static_cast<uint8_t>(at<uint32_t>(elements, i));
     else
-      cpu::narrow(at<float>(elements, i), narrow);
-    put(array, i, narrow);
+      narrow(at<float>(elements, i), value);
+    put(array, i, value);
   }
 }
 
@@ -113,9 +113,9 @@ void NativeForm::encode(const std::byte* array, int64_t n, std::byte* elements) 
     std::memcpy(elements, array, static_cast<size_t>(n * elem_bytes()));
   } else if (kind == ReduceKind::kSum) {
     if (dtype == DType::kBF16)
-      widen_all<cpu::Bf16>(array, n, elements);
+      widen_all<Bf16>(array, n, elements);
     else if (dtype == DType::kF16)
-      widen_all<cpu::F16>(array, n, elements);
+      widen_all<F16>(array, n, elements);
     else
       widen_all<uint8_t>(array, n, elements);
   } else if (dtype == DType::kF64) {
@@ -133,9 +133,9 @@ void NativeForm::decode(const std::byte* elements, int64_t n, std::byte* array) 
     std::memcpy(array, elements, static_cast<size_t>(n * elem_bytes()));
   } else if (kind == ReduceKind::kSum) {
     if (dtype == DType::kBF16)
-      narrow_all<cpu::Bf16>(elements, n, array);
+      narrow_all<Bf16>(elements, n, array);
     else if (dtype == DType::kF16)
-      narrow_all<cpu::F16>(elements, n, array);
+      narrow_all<F16>(elements, n, array);
     else
       narrow_all<uint8_t>(elements, n, array);
   } else if (elem_bytes() == 8) {

@@ -142,7 +142,7 @@ Pair& Region::pair(int32_t writer, int32_t reader) const {
   return reinterpret_cast<Pair*>(base_ + begin)[int64_t{writer} * n_ranks_ + reader];
 }
 
-bool Region::has_come(int32_t writer, int32_t reader, uint64_t number, bool read) const {
+bool Region::is_chunk_done(int32_t writer, int32_t reader, uint64_t number, bool read) const {
   const Pair& chunks = pair(writer, reader);
   return (read ? chunks.read : chunks.sent).load(std::memory_order_acquire) >= number;
 }

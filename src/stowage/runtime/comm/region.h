@@ -100,7 +100,7 @@ class Region {
   Pair& pair(int32_t writer, int32_t reader) const;
   /// `read`: false: true if `writer` has sent chunk `number` to `reader`. `read`: true: true if
   /// `reader` has read it.
-  bool has_come(int32_t writer, int32_t reader, uint64_t number, bool read) const;
+  bool is_chunk_done(int32_t writer, int32_t reader, uint64_t number, bool read) const;
   /// Returns a rank's window: two halves of kHalfWindowBytes. The region must have windows.
   std::byte* window(int32_t rank) const;
   std::byte* at(int64_t offset) const { return base_ + offset; }

@@ -227,12 +227,12 @@ void WindowCommunicator::move_pieces(const Exchange& exchange) {
 
 // Waits until a rank has sent that chunk to the caller, or read that chunk of the caller's.
 void WindowCommunicator::wait(int32_t for_rank, uint64_t number, bool read) const {
-  const auto has_come = [&] {
-    return read ? region_->has_come(rank(), for_rank, number, true)
-                : region_->has_come(for_rank, rank(), number, false);
+  const auto is_done = [&] {
+    return read ? region_->is_chunk_done(rank(), for_rank, number, true)
+                : region_->is_chunk_done(for_rank, rank(), number, false);
   };
   for (int look = 0; look < kLooks; ++look) {
-    if (has_come()) return;
+    if (is_done()) return;
     pause();
   }
   const int64_t begin = now_ns();
@@ -245,7 +245,7 @@ void WindowCommunicator::wait(int32_t for_rank, uint64_t number, bool read) cons
   while (true) {
     own_.sleeping.store(1);
     const uint32_t bell = own_.bell.load();
-    if (has_come() || region_->is_aborted()) break;
+    if (is_done() || region_->is_aborted()) break;
     const int64_t now = now_ns(), left = timeout_ns_ - (now - begin);
     if (left <= 0) end(why_late(for_rank));
     if (now - looked_up >= kLookUpNs) {
@@ -260,7 +260,7 @@ void WindowCommunicator::wait(int32_t for_rank, uint64_t number, bool read) cons
   }
   own_.sleeping.store(0);
   own_.waits_for.store(-1);
-  if (!has_come()) throw CommunicationError(region_->abort_message());
+  if (!is_done()) throw CommunicationError(region_->abort_message());
 }
 
 // Follows who waits for whom to the rank that is late, and names what the one before it waits in.
@@ -297,8 +297,8 @@ std::string WindowCommunicator::circle_through(int32_t for_rank) const {
     if (awaited < 0) return "";
     const bool read = state.awaits_read.load() != 0;
     const uint64_t number = state.awaited_number.load();
-    if (read ? region_->has_come(next, awaited, number, true)
-             : region_->has_come(awaited, next, number, false))
+    if (read ? region_->is_chunk_done(next, awaited, number, true)
+             : region_->is_chunk_done(awaited, next, number, false))
       return "";
     next = awaited;
   }

@@ -52,15 +52,17 @@ void BoundLoop::add_kernel(const LoopStep& step) {
   ranges_.push_back({step.first_address, n});
   RowCalls* const calls = static_cast<const BoundKernel*>(step.kernel)->only_calls();
   if (!calls) {
-    whole_.push_back(std::make_unique<Whole>(
-        Whole{step.kernel, step.first_address, step.n_inputs, step.n_outputs, step.has_scratch}));
+    kernel_instructions_.push_back(std::make_unique<KernelInstruction>(
+        KernelInstruction{step.kernel, step.first_address, step.n_inputs, step.n_outputs,
+                          step.has_scratch}));
     LoopInstruction& made = add_instruction(LoopCommand::kRunKernel);
-    made.context = whole_.back().get();
+    made.context = kernel_instructions_.back().get();
     made.run = [](const void* context) {
-      const Whole& whole = *static_cast<const Whole*>(context);
-      std::byte** const outputs = whole.at + whole.n_inputs;
-      whole.kernel->run({whole.at, whole.n_inputs}, {outputs, whole.n_outputs},
-                        whole.has_scratch ? outputs[whole.n_outputs] : nullptr);
+      const KernelInstruction& instruction = *static_cast<const KernelInstruction*>(context);
+      std::byte** const outputs = instruction.at + instruction.n_inputs;
+      instruction.kernel->run({instruction.at, instruction.n_inputs},
+                              {outputs, instruction.n_outputs},
+                              instruction.has_scratch ? outputs[instruction.n_outputs] : nullptr);
     };
     return;
   }
@@ -71,7 +73,7 @@ void BoundLoop::add_kernel(const LoopStep& step) {
       add_instruction(LoopCommand::kSingle).op = call.single;
       continue;
     }
-    made_.push_back({code_.size(), calls});
+    call_instructions_.push_back({code_.size(), calls});
     if (call.kind == RowCalls::Call::kMap) {
       LoopInstruction& made = add_instruction(LoopCommand::kCallMap);
       made.map = call.map;
@@ -117,12 +119,12 @@ void BoundLoop::add_branch(const LoopStep& step) {
   code_[choice].n_targets = static_cast<int64_t>(n);
 }
 
-BoundLoop::Mark BoundLoop::mark() const {
-  return {code_.size(),  elements_.size(),  made_.size(),
+BoundLoop::ListSizes BoundLoop::list_sizes() const {
+  return {code_.size(),  elements_.size(),  call_instructions_.size(),
           reads_.size(), arguments_.size(), movers_.size()};
 }
 
-std::vector<size_t> BoundLoop::arguments_of(size_t address, const Mark& begin) {
+std::vector<size_t> BoundLoop::arguments_of(size_t address, const ListSizes& begin) {
   std::vector<size_t> found;
   for (size_t i = begin.arguments; i < arguments_.size(); ++i)
     if (arguments_[i].address == address) found.push_back(i);
@@ -135,8 +137,8 @@ std::vector<size_t> BoundLoop::arguments_of(size_t address, const Mark& begin) {
   for (size_t i = begin.reads; i < reads_.size(); ++i)
     if (reads_[i].address == address)
       add({.address = address, .is_in_code = true, .instruction = reads_[i].instruction});
-  for (const auto& whole : whole_)
-    if (address - whole->first_address < whole->n_inputs + whole->n_outputs)
+  for (const auto& instruction : kernel_instructions_)
+    if (address - instruction->first_address < instruction->n_inputs + instruction->n_outputs)
       add({.address = address});
   for (const Rows& rows : rows_) {
     const size_t k = address - rows.first_address;
@@ -159,14 +161,14 @@ std::vector<size_t> BoundLoop::arguments_of(size_t address, const Mark& begin) {
           if (is_in_code) return;
           add({.address = address, .offset = offset, .in_call = at});
           changed_.insert(rows.calls);
-          for (const Made& made : made_)
-            if (made.calls == rows.calls) moves_[made.instruction] = 1;
+          for (const CallInstruction& call : call_instructions_)
+            if (call.calls == rows.calls) moves_[call.instruction] = 1;
         });
   }
   return found;
 }
 
-std::vector<size_t> BoundLoop::add_copy(const Mark& begin, const Mark& end) {
+std::vector<size_t> BoundLoop::add_copy(const ListSizes& begin, const ListSizes& end) {
   const size_t by = code_.size() - begin.code;
   for (size_t i = begin.code; i < end.code; ++i) {
     code_.push_back(LoopInstruction(code_[i]));
@@ -174,8 +176,9 @@ std::vector<size_t> BoundLoop::add_copy(const Mark& begin, const Mark& end) {
   }
   for (size_t i = begin.elements; i < end.elements; ++i)
     elements_.push_back({elements_[i].instruction + by, elements_[i].single});
-  for (size_t i = begin.made; i < end.made; ++i)
-    made_.push_back({made_[i].instruction + by, made_[i].calls});
+  for (size_t i = begin.call_instructions; i < end.call_instructions; ++i)
+    call_instructions_.push_back(
+        {call_instructions_[i].instruction + by, call_instructions_[i].calls});
   for (size_t i = begin.reads; i < end.reads; ++i)
     reads_.push_back({reads_[i].instruction + by, reads_[i].address});
   std::vector<size_t> copies;
@@ -198,7 +201,7 @@ void BoundLoop::add_loop(const LoopSteps& steps, bool is_outermost) {
     trip_count_ = trip_count;
   else
     add_instruction(LoopCommand::kEnterNested);
-  const Mark begin = mark();
+  const ListSizes begin = list_sizes();
   size_t leave = 0;  // of an open loop within the loop
   if (is_open) {
     add(steps.condition);
@@ -232,7 +235,7 @@ void BoundLoop::add_loop(const LoopSteps& steps, bool is_outermost) {
       copies = std::lcm(copies, std::min(t.period, kMostCopies + 1));
     }
   }
-  const Mark end = mark();
+  const ListSizes end = list_sizes();
   if (copies > kMostCopies || copies * (end.code - begin.code) > kMostInstructions) copies = 1;
   // Slots that iterations take in turn have fixed addresses in a list of as many iterations as there are slots.
   const auto is_in_turn = [&](const std::vector<int64_t>& deltas) { return copies % deltas.size() != 0; };
@@ -317,7 +320,8 @@ void BoundLoop::set_addresses(std::byte** addresses) {
     std::byte** const outputs = at + rows.n_inputs;
     rows.calls->set_addresses(at, outputs, rows.has_scratch ? outputs[rows.n_outputs] : nullptr);
   }
-  for (const auto& whole : whole_) whole->at = addresses + whole->first_address;
+  for (const auto& instruction : kernel_instructions_)
+    instruction->at = addresses + instruction->first_address;
   bool is_same = !last_addresses_.empty();
   size_t n = 0;
   for (const Range& range : ranges_) {

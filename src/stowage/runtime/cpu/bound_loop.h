@@ -34,7 +34,7 @@ class BoundLoop final : public stow::BoundLoop {
     bool has_scratch;
   };
   // A kernel that an instruction runs as it is.
-  struct Whole {
+  struct KernelInstruction {
     const stow::BoundKernel* kernel;
     size_t first_address, n_inputs, n_outputs;
     bool has_scratch;
@@ -46,7 +46,7 @@ class BoundLoop final : public stow::BoundLoop {
     const Single* single;
   };
   // A row program, and an instruction that makes one of its calls.
-  struct Made {
+  struct CallInstruction {
     size_t instruction;
     const RowCalls* calls;
   };
@@ -75,8 +75,8 @@ class BoundLoop final : public stow::BoundLoop {
     size_t first, n;
   };
   // The sizes of the lists below at some time, for add_copy().
-  struct Mark {
-    size_t code, elements, made, reads, arguments, movers;
+  struct ListSizes {
+    size_t code, elements, call_instructions, reads, arguments, movers;
   };
 
   BoundLoop() = default;
@@ -87,13 +87,13 @@ class BoundLoop final : public stow::BoundLoop {
   LoopInstruction& add_instruction(LoopCommand command);
   // Adds a loop: the whole one, or one within it.
   void add_loop(const LoopSteps& steps, bool is_outermost);
-  Mark mark() const;
+  ListSizes list_sizes() const;
   // Returns the indices of the arguments, from `begin` on, that hold the run's address number
   // `address`. Adds them if there are none.
-  std::vector<size_t> arguments_of(size_t address, const Mark& begin);
+  std::vector<size_t> arguments_of(size_t address, const ListSizes& begin);
   // Appends a copy of the instructions [begin, end). Element i of the result is the index of the
   // copy of argument begin.arguments + i, or of that argument itself if it is not in the code.
-  std::vector<size_t> add_copy(const Mark& begin, const Mark& end);
+  std::vector<size_t> add_copy(const ListSizes& begin, const ListSizes& end);
   void add_mover(const std::vector<int64_t>& deltas, size_t argument);
   // Writes the addresses of a run into the list.
   void set_addresses(std::byte** addresses);
@@ -105,9 +105,9 @@ class BoundLoop final : public stow::BoundLoop {
   std::vector<LoopInstruction> code_;
   std::vector<uint8_t> moves_;  // by instruction: bits of the operands that movers change
   std::vector<Rows> rows_;
-  std::vector<std::unique_ptr<Whole>> whole_;
+  std::vector<std::unique_ptr<KernelInstruction>> kernel_instructions_;
   std::vector<Element> elements_;
-  std::vector<Made> made_;
+  std::vector<CallInstruction> call_instructions_;
   std::vector<Read> reads_;
   std::vector<Argument> arguments_;
   std::vector<Mover> movers_;

@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <ctime>
 
+#include "stowage/core/half.h"
 #include "stowage/runtime/cpu/kernels/gemm.h"
-#include "stowage/runtime/cpu/kernels/half.h"
 #include "stowage/runtime/cpu/kernels/parallel_for.h"
 #include "stowage/runtime/device.h"
 

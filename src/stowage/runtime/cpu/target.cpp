@@ -41,13 +41,13 @@ class CpuTarget final : public Target {
 
 }  // namespace
 
-TargetPtr cpu_target(int threads, DeviceDescriptionPtr description) {
+TargetPtr host_target(int threads, DeviceDescriptionPtr description) {
   cpu::limit_instruction_set_once();
   return std::make_shared<const CpuTarget>(threads > 0 ? threads : omp_get_max_threads(),
                                            std::move(description));
 }
 
-std::string cpu_instruction_set() {
+std::string host_instruction_set() {
   const std::string limit = cpu::instruction_set_limit();
   return cpu::instruction_set_in_use() + (limit.empty() ? "" : fmt::format(" (STOW_ISA={})", limit));
 }

@@ -16,8 +16,8 @@
 #include "stowage/base/bytes.h"
 #include "stowage/base/error.h"
 #include "stowage/base/inside.h"
-#include "stowage/runtime/disk/flight.h"
 #include "stowage/runtime/disk/queue.h"
+#include "stowage/runtime/disk/transfer_queue.h"
 #include "stowage/runtime/disk/window.h"
 
 namespace stow {
@@ -200,8 +200,8 @@ void Disk::transfer(bool write, const DiskWindow& window, std::span<std::byte> b
   const std::lock_guard lock(mutex_[write]);
   {
     // Through the page cache any byte can be moved.
-    Flight flight(*queue_[write], faults_.get(), folder_, direct_ ? kDiskBlockBytes : 1);
-    move_window(flight, write, window, bounce, direct_ ? kDiskBlockBytes : 1);
+    TransferQueue transfers(*queue_[write], faults_.get(), folder_, direct_ ? kDiskBlockBytes : 1);
+    move_window(transfers, write, window, bounce, direct_ ? kDiskBlockBytes : 1);
   }
   if (direct_) return;
   int64_t begin = window.offset, end = window.offset + window.width;

@@ -1,5 +1,5 @@
 // DiskQueue: a few transfers in flight on one file, by io_uring or by threads.
-// Not a policy: disk/flight.h decides what is retried, continued or an error.
+// Not a policy: disk/transfer_queue.h decides what is retried, continued or an error.
 #pragma once
 
 #include <cstddef>

@@ -117,9 +117,9 @@ void copy_run(std::byte* to, const std::byte* from, int64_t bytes) {
 
 class Mover {
  public:
-  Mover(Flight& flight, bool write, const Layout& layout, std::span<std::byte> bounce,
+  Mover(TransferQueue& transfers, bool write, const Layout& layout, std::span<std::byte> bounce,
         int64_t block)
-      : flight_(flight),
+      : transfers_(transfers),
         write_(write),
         layout_(layout),
         bounce_(bounce.data()),
@@ -127,13 +127,13 @@ class Mover {
         runs_(layout.inner) {
     const auto size = static_cast<int64_t>(bounce.size()) / block_ * block_;
     slot_bytes_ = std::min({kBouncePiece, align_up(layout.span, block_) + block_, size});
-    n_slots_ = std::min<int64_t>(size / slot_bytes_, Flight::kMost);
+    n_slots_ = std::min<int64_t>(size / slot_bytes_, TransferQueue::kMost);
   }
 
   void run() {
     for (Odometer chunk(layout_.outer); !chunk.over(); chunk.next())
       move_chunk(layout_.offset + chunk.disk(), layout_.memory + chunk.memory());
-    while (flight_.count() > 0) retire();
+    while (transfers_.count() > 0) retire();
   }
 
  private:
@@ -168,7 +168,7 @@ class Mover {
   }
 
   void begin(Piece piece) {
-    while (flight_.count() >= (piece.direct ? Flight::kMost : n_slots_)) retire();
+    while (transfers_.count() >= (piece.direct ? TransferQueue::kMost : n_slots_)) retire();
     const uint64_t number = begun_++;
     if (piece.direct) {
       piece.io = {write_, piece.begin, piece.memory + (piece.begin - piece.chunk),
@@ -181,11 +181,11 @@ class Mover {
       if (write_) fill(piece);
     }
     pieces_[number % pieces_.size()] = piece;
-    flight_.begin(piece.io);
+    transfers_.begin(piece.io);
   }
 
   void retire() {
-    flight_.end_oldest();
+    transfers_.end_oldest();
     const Piece& piece = pieces_[retired_++ % pieces_.size()];
     if (!write_ && !piece.direct) copy(piece);
   }
@@ -195,9 +195,9 @@ class Mover {
     const DiskPiece& io = piece.io;
     const bool head = io.offset < piece.begin, tail = piece.end < io.end();
     if (!layout_.dense || head || tail) {
-      while (flight_.touches(io.offset, io.end())) retire();
+      while (transfers_.touches(io.offset, io.end())) retire();
       const auto read = [&](int64_t from, int64_t bytes) {
-        flight_.move_now({false, from, io.memory + (from - io.offset), bytes});
+        transfers_.move_now({false, from, io.memory + (from - io.offset), bytes});
       };
       if (!layout_.dense || io.bytes <= 2 * block_) {
         read(io.offset, io.bytes);
@@ -232,7 +232,7 @@ class Mover {
     }
   }
 
-  Flight& flight_;
+  TransferQueue& transfers_;
   bool write_;
   const Layout& layout_;
   std::byte* bounce_;
@@ -245,14 +245,14 @@ class Mover {
 
 }  // namespace
 
-void move_window(Flight& flight, bool write, const DiskWindow& window, std::span<std::byte> bounce,
-                 int64_t block_bytes) {
+void move_window(TransferQueue& transfers, bool write, const DiskWindow& window,
+                 std::span<std::byte> bounce, int64_t block_bytes) {
   for (const DiskAxis& axis : window.axes)
     if (axis.extent == 0) return;
   const Layout layout = layout_of(window);
   STOW_CHECK(static_cast<int64_t>(bounce.size()) >= block_bytes, "a bounce of {} bytes",
              bounce.size());
-  Mover(flight, write, layout, bounce, block_bytes).run();
+  Mover(transfers, write, layout, bounce, block_bytes).run();
 }
 
 }  // namespace stow

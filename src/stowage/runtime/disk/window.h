@@ -1,11 +1,11 @@
-// move_window: cuts a strided window into blocks and moves them through a flight and a bounce.
+// move_window: cuts a strided window into blocks and moves them through a queue and a bounce.
 // Not thread-safe; the disk gives each direction to one caller at a time.
 #pragma once
 
 #include <span>
 
 #include "stowage/runtime/disk/disk.h"
-#include "stowage/runtime/disk/flight.h"
+#include "stowage/runtime/disk/transfer_queue.h"
 
 namespace stow {
 
@@ -15,7 +15,7 @@ namespace stow {
 /// each other share a piece, which includes the gaps between them. A write reads each block first
 /// that it changes in part.
 /// Errors: DiskError.
-void move_window(Flight& flight, bool write, const DiskWindow& window, std::span<std::byte> bounce,
-                 int64_t block_bytes);
+void move_window(TransferQueue& transfers, bool write, const DiskWindow& window,
+                 std::span<std::byte> bounce, int64_t block_bytes);
 
 }  // namespace stow

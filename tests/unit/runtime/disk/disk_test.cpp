@@ -172,7 +172,7 @@ TEST_P(DiskModes, AnyWindow) {
     const std::span<std::byte> given(bounce.get(), static_cast<size_t>(bounce_bytes));
     shape.from_strides = in_memory;
     shape.to_strides = on_disk;
-    move(memory, window, shape, given, *cpu_target(1), 1);
+    move(memory, window, shape, given, *host_target(1), 1);
     Dims index(rank, 0);
     for (int64_t e = 0; e < n; ++e) {
       int64_t d = first + low * width, m = 0;
@@ -188,17 +188,17 @@ TEST_P(DiskModes, AnyWindow) {
     ASSERT_EQ(read, mirror) << i;
     shape.from_strides = on_disk;
     shape.to_strides = in_memory;
-    move(window, back, shape, given, *cpu_target(1), 1);
+    move(window, back, shape, given, *host_target(1), 1);
     ASSERT_EQ(to, from) << i;
     // From one place on the disk to another, in another order.
     const int64_t second = disk.reserve(n * width + 100);
     shape.to_strides = contiguous_strides(Shape(shape.dims));
     const Place elsewhere{nullptr, &disk, second + 24};
-    move(window, elsewhere, shape, given, *cpu_target(1), 1);
+    move(window, elsewhere, shape, given, *host_target(1), 1);
     shape.from_strides = shape.to_strides;
     shape.to_strides = in_memory;
     std::fill(to.begin(), to.end(), std::byte{0});
-    move(elsewhere, back, shape, given, *cpu_target(1), 1);
+    move(elsewhere, back, shape, given, *host_target(1), 1);
     ASSERT_EQ(to, from) << i;
     disk.release(second, n * width + 100);
     disk.release(base, size);
@@ -231,7 +231,7 @@ TEST_P(DiskModes, Broadcast) {
   std::vector<int32_t> out(12);
   alignas(kBlock) static std::byte bounce[2 * kBlock];
   move({nullptr, &disk, base + 4}, {reinterpret_cast<std::byte*>(out.data()), nullptr, 0},
-       {DType::kI32, {2, 3, 2}, {0, 1, 0}, {6, 2, 1}}, bounce, *cpu_target(1), 1);
+       {DType::kI32, {2, 3, 2}, {0, 1, 0}, {6, 2, 1}}, bounce, *host_target(1), 1);
   EXPECT_EQ(out, (std::vector<int32_t>{1, 1, 2, 2, 3, 3, 1, 1, 2, 2, 3, 3}));
 }
 

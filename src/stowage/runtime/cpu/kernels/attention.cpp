@@ -23,10 +23,10 @@ void each_task(int threads, int64_t n, bool foresees, Run run) {
   }
   foresees = foresees && n >= 4 * int64_t{threads};
   std::atomic<int64_t> taken = 0;
-  TeamEdge edge;
+  ParallelRegionScope region;
 #pragma omp parallel num_threads(threads)
   {
-    edge.enter();
+    region.enter();
     const auto take = [&] {
       return std::max<int64_t>(n - 1 - taken.fetch_add(1, std::memory_order_relaxed), -1);
     };
@@ -34,7 +34,7 @@ void each_task(int threads, int64_t n, bool foresees, Run run) {
       next = foresees ? take() : -1;
       run(omp_get_thread_num(), task, next);
     }
-    edge.leave();
+    region.leave();
   }
 }
 

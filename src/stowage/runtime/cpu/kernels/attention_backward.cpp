@@ -87,10 +87,10 @@ class BackwardTask : public BackwardWalk<BackwardTask, AttentionBackwardBuffers,
         const int64_t h = std::min<int64_t>(kRows, n_rows_ - i);
         multiply_panels<float>(h, dims_, buf_.q_rows + i * dims_, k_transposed_ + key * dims_,
                                buf_.p + i * kWidth, kWidth, nullptr, 0);
-        ahead_.fetch(dims_);
+        prefetcher_.fetch(dims_);
         multiply_panels<float>(h, dims_, buf_.do_rows + i * dims_, v_transposed_ + key * dims_,
                                buf_.ds + i * kWidth, kWidth, nullptr, 0);
-        ahead_.fetch(dims_);
+        prefetcher_.fetch(dims_);
       }
       for (int64_t i = from; i < rows.last; ++i) row(i, first_key_ + key);
       if (for_keys) {
@@ -100,10 +100,10 @@ class BackwardTask : public BackwardWalk<BackwardTask, AttentionBackwardBuffers,
           const int64_t a = d * n_rows_ + from * kRows, to = key * dims_ + d * kWidth;
           multiply_panels<float>(h, depth, buf_.do_transposed + a, buf_.p + from * kWidth, dv_ + to,
                                  kWidth, dv_ + to, kWidth);
-          ahead_.fetch(depth);
+          prefetcher_.fetch(depth);
           multiply_panels<float>(h, depth, buf_.q_transposed + a, buf_.ds + from * kWidth, dk_ + to,
                                  kWidth, dk_ + to, kWidth);
-          ahead_.fetch(depth);
+          prefetcher_.fetch(depth);
         }
       }
       if (dq) {
@@ -131,7 +131,7 @@ class BackwardTask : public BackwardWalk<BackwardTask, AttentionBackwardBuffers,
         multiply_panels<float>(h, depth, ds + keys.first * kRows,
                                k_rows_ + d * n_keys_ + keys.first * kWidth, to, dq_stride_, to,
                                dq_stride_);
-        ahead_.fetch(depth);
+        prefetcher_.fetch(depth);
       }
     }
   }

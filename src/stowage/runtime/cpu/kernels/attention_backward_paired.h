@@ -28,7 +28,7 @@ class BackwardPaired
   using Walk::a_, Walk::s_, Walk::dims_, Walk::buf_, Walk::batch_, Walk::kv_head_, Walk::dq_stride_,
       Walk::q_head_, Walk::k_transposed_, Walk::v_transposed_, Walk::k_rows_, Walk::dk_, Walk::dv_,
       Walk::packed_index_, Walk::first_key_, Walk::n_keys_, Walk::first_row_, Walk::n_rows_,
-      Walk::ahead_, Walk::dim_offsets, Walk::row_keys_, Walk::key_marks_, Walk::q_marks_,
+      Walk::prefetcher_, Walk::dim_offsets, Walk::row_keys_, Walk::key_marks_, Walk::q_marks_,
       Walk::do_marks_, Walk::keys_cleaned_, Walk::q_cleaned_, Walk::do_cleaned_;
   static constexpr int64_t kRows = Kernel::kUnits.rows, kParts = Kernel::kUnits.parts;
   using Element = typename Kernel::Element;
@@ -141,7 +141,7 @@ class BackwardPaired
                 k_rows_ + (d * key_pairs + keys.first / 2 * kTileCols) * kParts,
                 dq + i * dq_stride_ + d, dq_stride_, nullptr, nullptr,
                 buf_.k_rows_marks + rows_marks_offset() + d});
-        ahead_.fetch(depth);
+        prefetcher_.fetch(depth);
       }
     }
   }
@@ -198,7 +198,7 @@ class BackwardPaired
         {dim_pairs_, buf_.do_rows + i * dim_words_, v_transposed_ + t.key * dim_words_, d_scores(t),
          kTileCols, nullptr, buf_.do_rows_marks + i,
          buf_.v_transposed_marks + transposed_marks_offset() + t.key});
-    ahead_.fetch(2 * dim_pairs_);
+    prefetcher_.fetch(2 * dim_pairs_);
   }
 
   // Adds the share of all rows [t.from, t.to) to dv and dk of the tile's panel of keys.
@@ -213,7 +213,7 @@ class BackwardPaired
                                nullptr, buf_.do_transposed_marks + d, nullptr});
       multiply<Onto::kOut>(h, {depth, buf_.q_transposed + a, ds(t) + b, dk_ + to, kTileCols,
                                nullptr, buf_.q_transposed_marks + d, nullptr});
-      ahead_.fetch(2 * depth);
+      prefetcher_.fetch(2 * depth);
     }
   }
 

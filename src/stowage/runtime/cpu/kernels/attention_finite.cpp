@@ -2,7 +2,7 @@
 
 #include <bit>
 
-#include "stowage/runtime/cpu/kernels/half.h"
+#include "stowage/core/half.h"
 
 namespace stow::cpu {
 namespace {

@@ -72,7 +72,7 @@ class ForwardTask {
         here_(args.spec, args.plan, task),
         columns_(args, here_),
         task_(task),
-        ahead_(args, here_, columns_.end(), next) {}
+        prefetcher_(args, here_, columns_.end(), next) {}
 
   void run() {
     if (a_.plan.splits_keys() && !columns_.sees_any())
@@ -121,7 +121,7 @@ class ForwardTask {
       v = finite_rows(s_.dtype, v, at, keys, s_.head_dim, buf_.finite, marks_);
     for (int64_t d = 0; d < s_.head_dim; ++d) buf_.dims[d] = d * v.dim_stride;
     pack<kRows>(s_.dtype, v.base, v.origin, buf_.dims, s_.head_dim, at, keys, buf_.v);
-    ahead_.packed(first_key, keys);
+    prefetcher_.packed(first_key, keys);
     for (int64_t c = 0; c < here_.columns; c += kWidth) {
       const KeyRange part = columns_.part(c, first_key, keys, kRows);
       if (part.size() <= 0) continue;
@@ -138,7 +138,7 @@ class ForwardTask {
     for (int64_t i = 0; i < n; i += kRows) {
       multiply_panels<float>(std::min<int64_t>(kRows, n - i), dims, buf_.k + (part.first + i) * dims,
                              buf_.q + c * dims, buf_.scores + i * kWidth, kWidth, nullptr, 0);
-      ahead_.fetch(dims);
+      prefetcher_.fetch(dims);
     }
     columns_.each_hidden(c, first_key + part.first, n, [&](int64_t from, int64_t to) {
       hide(c, first_key + part.first, from, to);
@@ -150,7 +150,7 @@ class ForwardTask {
       multiply_panels<float>(std::min<int64_t>(kRows, dims - d), n,
                              buf_.v + d * keys + part.first * kRows, buf_.scores, to, kWidth, to,
                              kWidth);
-      ahead_.fetch(n);
+      prefetcher_.fetch(n);
     }
   }
 
@@ -209,7 +209,7 @@ class ForwardTask {
   const AttentionForwardPlace here_;
   const ForwardColumns<kWidth> columns_;
   int64_t task_;
-  AttentionForwardPrefetcher ahead_;
+  AttentionForwardPrefetcher prefetcher_;
   int64_t offsets_[kQueryColumns];
   // If so, numbers that are not finite are left out of the packed v, and added by themselves; marks_
   // has its rows with such.

@@ -118,7 +118,7 @@ class ForwardPaired {
         here_(args.spec, args.plan, task),
         columns_(args, here_),
         task_(task),
-        ahead_(args, here_, columns_.end(), next) {}
+        prefetcher_(args, here_, columns_.end(), next) {}
 
   void run() {
     if (a_.plan.splits_keys() && !columns_.sees_any())
@@ -168,7 +168,7 @@ class ForwardPaired {
     for (int64_t d = 0; d < dims_; ++d) buf_.dims[d] = d * v.dim_stride;
     kernel_.pack_left(elements(v.base) + v.origin, buf_.dims, dims_, at, keys, buf_.v_marks,
                       buf_.v);
-    ahead_.packed(first_key, keys);
+    prefetcher_.packed(first_key, keys);
     Panel before{}, now{};
     for (now.c = 0; now.c < here_.columns; now.c += kTileCols) {
       const KeyRange part = columns_.part(now.c, first_key, keys, kRows);
@@ -222,7 +222,7 @@ class ForwardPaired {
                                {dim_pairs_, buf_.k + (panel.from + i) * dim_words_,
                                 buf_.q + c * dim_words_, to + i * kTileCols, kTileCols, nullptr,
                                 buf_.k_marks + panel.from + i, buf_.q_marks + c});
-      ahead_.fetch(dim_pairs_);
+      prefetcher_.fetch(dim_pairs_);
     }
     const int64_t key = first_key + panel.from;
     columns_.each_hidden(c, key, n,
@@ -240,7 +240,7 @@ class ForwardPaired {
                                  {depth, buf_.v + (d * all + panel.from / 2 * kRows) * kParts, p,
                                   o + d * kTileCols, kTileCols, factors(panel.buffer),
                                   buf_.v_marks + d, nullptr});
-      ahead_.fetch(depth);
+      prefetcher_.fetch(depth);
     }
     if (cleaned_)
       columns_.add_infinite(a_, here_, panel.c, first_key + panel.from, n, marks_ + panel.from, o);
@@ -300,7 +300,7 @@ class ForwardPaired {
   const AttentionForwardPlace here_;
   const ForwardColumns<kTileCols> columns_;
   int64_t task_;
-  AttentionForwardPrefetcher ahead_;
+  AttentionForwardPrefetcher prefetcher_;
   int64_t offsets_[kQueryColumns];
   // separates_nonfinite_: numbers that are not finite are left out of the packed v and added apart.
   // cleaned_: the packed block of v had such numbers, in the rows that marks_ marks.

@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "stowage/core/half.h"
 #include "stowage/runtime/cpu/kernels/attention_thread.h"
-#include "stowage/runtime/cpu/kernels/half.h"
 
 namespace stow::cpu {
 namespace {

@@ -54,7 +54,7 @@ class BackwardWalk {
       : a_(args), s_(args.spec), dims_(args.spec.head_dim), allocator_(workspace),
         buf_(args.spec, args.plan, allocator_), batch_(head / args.spec.kv_heads),
         kv_head_(head % args.spec.kv_heads), dq_stride_(round_up_to(dims_, kPanelCols)),
-        ahead_(AttentionPrefetcher::kStepsALine) {}
+        prefetcher_(AttentionPrefetcher::kStepsALine) {}
 
   void dim_offsets(int64_t stride) {
     for (int64_t d = 0; d < dims_; ++d) buf_.dims[d] = d * stride;
@@ -121,7 +121,7 @@ class BackwardWalk {
   bool keys_cleaned_[kKeyRun] = {}, q_cleaned_ = false, do_cleaned_ = false;
   // True if numbers that are not finite are left out of the products and added separately.
   bool separates_nonfinite_ = false;
-  AttentionPrefetcher ahead_;
+  AttentionPrefetcher prefetcher_;
 
  private:
   bool is_finite_ = true;  // true while all sums are finite
@@ -187,8 +187,8 @@ class BackwardWalk {
     for (int64_t b = keys.first / kKeyBlock; b * kKeyBlock < keys.last; ++b) {
       select_keys(b, 0);
       self().pack_keys(true);
-      ahead_.near.clear();
-      if ((b + 1) * kKeyBlock < keys.last) fetch_keys(ahead_.near, batch_, kv_head_, b + 1, 1);
+      prefetcher_.near.clear();
+      if ((b + 1) * kKeyBlock < keys.last) fetch_keys(prefetcher_.near, batch_, kv_head_, b + 1, 1);
       add_block_pair(false, buf_.dq);
     }
     check_finite(buf_.dq, n_rows_ * dq_stride_);
@@ -280,17 +280,18 @@ class BackwardWalk {
   // blocks of keys: of the next queries or, if the task computes a whole head (`all`), the next
   // keys.
   void fetch_after(int64_t g, int64_t b, int64_t block, int64_t blocks, bool all) {
-    ahead_.near.clear();
+    prefetcher_.near.clear();
     const int64_t head = kv_head_ * a_.plan.group;
     const bool with_delta = all && block == 0;
     if (b + 1 < a_.plan.query_blocks)
-      return fetch_queries(ahead_.near, batch_, head + g, b + 1, with_delta);
+      return fetch_queries(prefetcher_.near, batch_, head + g, b + 1, with_delta);
     if (g + 1 < a_.plan.group)
-      return fetch_queries(ahead_.near, batch_, head + g + 1, first_query_block(block), with_delta);
+      return fetch_queries(prefetcher_.near, batch_, head + g + 1, first_query_block(block),
+                           with_delta);
     const int64_t next = block + blocks;
     if (!all || next >= a_.plan.key_blocks) return;
-    fetch_keys(ahead_.near, batch_, kv_head_, next, a_.plan.key_run);
-    fetch_queries(ahead_.near, batch_, head, first_query_block(next), false);
+    fetch_keys(prefetcher_.near, batch_, kv_head_, next, a_.plan.key_run);
+    fetch_queries(prefetcher_.near, batch_, head, first_query_block(next), false);
   }
 
   // Returns the first block of queries that see a key of a block of keys, without intervals.
@@ -304,14 +305,14 @@ class BackwardWalk {
   void fetch_end(int64_t block, int64_t next_head) {
     constexpr int64_t kMost = 1 << 19;  // bytes of the cache that prefetched dq may take
     const int64_t first = block * kKeyBlock, n = s_.kv_len - first, group = a_.plan.group;
-    add_rows(ahead_.far, s_, a_.dk, s_.dk, batch_, first, n, kv_head_);
-    add_rows(ahead_.far, s_, a_.dv, s_.dv, batch_, first, n, kv_head_);
+    add_rows(prefetcher_.far, s_, a_.dk, s_.dk, batch_, first, n, kv_head_);
+    add_rows(prefetcher_.far, s_, a_.dv, s_.dv, batch_, first, n, kv_head_);
     if (group * s_.q_len * dims_ * dtype_bytes(s_.dtype) <= kMost)
-      add_rows(ahead_.far, s_, a_.dq, s_.dq, batch_, 0, s_.q_len, kv_head_ * group, group);
+      add_rows(prefetcher_.far, s_, a_.dq, s_.dq, batch_, 0, s_.q_len, kv_head_ * group, group);
     if (next_head < 0) return;
     const int64_t batch = next_head / s_.kv_heads, kv_head = next_head % s_.kv_heads;
-    fetch_keys(ahead_.far, batch, kv_head, 0, a_.plan.key_run);
-    fetch_queries(ahead_.far, batch, kv_head * group, 0, true);
+    fetch_keys(prefetcher_.far, batch, kv_head, 0, a_.plan.key_run);
+    fetch_queries(prefetcher_.far, batch, kv_head * group, 0, true);
   }
 };
 

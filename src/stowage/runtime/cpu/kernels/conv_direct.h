@@ -41,8 +41,8 @@ struct DirectConv {
   int64_t panels_bytes = 0;          // bytes of the kernel in panels; 0 if it is read in place
   int64_t strip_bytes = 0;           // bytes of the strip of each thread
 
-  int64_t places() const { return axes[0].taps * axes[1].taps * axes[2].taps; }
-  int64_t depth() const { return places() * channels; }
+  int64_t n_taps() const { return axes[0].taps * axes[1].taps * axes[2].taps; }
+  int64_t depth() const { return n_taps() * channels; }
   int64_t scratch_bytes() const { return panels_bytes + strip_bytes * threads; }
 };
 

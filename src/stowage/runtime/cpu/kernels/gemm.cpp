@@ -109,15 +109,15 @@ void run_gemm(GemmPlan& plan, const void* a, const void* b, void* c, void* works
     return;
   }
   const int shares = plan.threads;
-  TeamEdge edge;
+  ParallelRegionScope region;
 #pragma omp parallel num_threads(shares)
   {
-    edge.enter();
+    region.enter();
     // The runtime may grant fewer threads than asked; the shares stay the same.
     for (int i = omp_get_thread_num(); i < shares; i += omp_get_num_threads())
       run(plan, a, b, c, static_cast<char*>(workspace) + i * plan.thread_bytes,
           n_tasks * i / shares, n_tasks * (i + 1) / shares);
-    edge.leave();
+    region.leave();
   }
 }
 

@@ -41,9 +41,9 @@ struct TileKernel : amx::TilePacking<EarlierK::kLow> {
                     out_stride, fetch);
     };
     const bool whole = rows == kRows && args.cols == kCols;
-    const bool sums = args.prev && !args.onto;  // go on from these
+    const bool sums = args.prev && !args.adds_to_c;  // go on from these
     if constexpr (std::is_same_v<Out, float>)
-      if (whole && !(args.prev && args.onto))
+      if (whole && !(args.prev && args.adds_to_c))
         return into(args.prev, args.prev_stride, static_cast<float*>(args.out), args.out_stride);
     alignas(64) float piece[kRows * kCols];
     const __mmask16 masks[2] = {first16(args.cols), first16(args.cols - kLanes)};
@@ -59,7 +59,7 @@ struct TileKernel : amx::TilePacking<EarlierK::kLow> {
     }
     for (int64_t r = 0; r < rows; ++r)
       write_row(piece + r * kCols,
-                args.prev && args.onto ? args.prev + r * args.prev_stride : nullptr,
+                args.prev && args.adds_to_c ? args.prev + r * args.prev_stride : nullptr,
                 static_cast<Out*>(args.out) + r * args.out_stride, args.cols);
   }
 };
@@ -82,7 +82,8 @@ bool can_multiply_tiles() {
 
 void gemm_thread_tiles(const GemmPlan& plan, const void* a, const void* b, void* c, void* workspace,
                        int64_t first_task, int64_t last_task) {
-  if (FewByTiles few(plan, a, b, c, workspace); few.can_run()) return few.run(first_task, last_task);
+  if (FewRowsAmx few(plan, a, b, c, workspace); few.can_run())
+    return few.run(first_task, last_task);
   const amx::Tiles tiles;
   PairedThread<TileKernel>(plan, a, b, c, workspace).run(first_task, last_task);
 }

@@ -25,9 +25,9 @@ template <typename Out, int R>
 STOW_BF16 void micro(const PieceArgs& args) {
   __m512 acc[R][2];
   Out* const out = static_cast<Out*>(args.out);
-  const char* touch = static_cast<const char*>(args.far);
+  const char* touch = static_cast<const char*>(args.prefetch_at);
 #pragma GCC unroll 12
-  for (int r = 0; r < R; ++r, touch += args.far_stride) {
+  for (int r = 0; r < R; ++r, touch += args.prefetch_stride) {
     acc[r][0] = acc[r][1] = _mm512_setzero_ps();
     __builtin_prefetch(touch, 1);
     __builtin_prefetch(touch + 64, 1);

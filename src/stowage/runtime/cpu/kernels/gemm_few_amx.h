@@ -16,9 +16,9 @@ namespace stow::cpu {
 /// One thread's share of such a product of x, the few rows, and w, the large operand. x is A and w
 /// is B if C has few rows; if it has few columns, x is B and w is A. In this class, rows are those
 /// of x and columns those of w.
-class FewByTiles {
+class FewRowsAmx {
  public:
-  FewByTiles(const GemmPlan& plan, const void* a, const void* b, void* c, void* workspace)
+  FewRowsAmx(const GemmPlan& plan, const void* a, const void* b, void* c, void* workspace)
       : p_(plan),
         few_are_rows_(plan.m.extent <= plan.n.extent),
         xs_(few_are_rows_ ? plan.m : plan.n),

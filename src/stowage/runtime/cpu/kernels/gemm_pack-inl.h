@@ -14,8 +14,8 @@
 #include <type_traits>
 
 #include "stowage/core/dtype.h"
+#include "stowage/core/half.h"
 #include "stowage/runtime/cpu/kernels/half-inl.h"
-#include "stowage/runtime/cpu/kernels/half.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace stow::cpu::HWY_NAMESPACE {

@@ -8,9 +8,9 @@
 #include <type_traits>
 
 #include "stowage/base/inside.h"
+#include "stowage/core/half.h"
 #include "stowage/runtime/cpu/kernels/gemm_plan.h"
 #include "stowage/runtime/cpu/kernels/gemm_prefetch.h"
-#include "stowage/runtime/cpu/kernels/half.h"
 #include "stowage/runtime/cpu/kernels/pairs.h"
 
 namespace stow::cpu::pairs {
@@ -28,12 +28,13 @@ struct PieceArgs {
   ptrdiff_t prev_stride;
   int64_t cols;
   GemmFetch fetch;
-  const void* far;       // prev, or out if prev is in cache or null: prefetched at the beginning
-  ptrdiff_t far_stride;  // in bytes
-  bool onto;   // prev is C, added to the finished product; false: earlier sums, to be continued
+  const void* prefetch_at;  // prev, or out if prev is in cache or null: prefetched at the beginning
+  ptrdiff_t prefetch_stride;  // in bytes
+  // True: prev is C, added to the finished product; false: earlier sums, to be continued.
+  bool adds_to_c;
   bool whole;  // all kRows x kCols elements of prev are readable, even if fewer are used
-  const int8_t *a_marks, *b_marks;   // marks of the panels' rows, if their packing makes marks
-  bool swapped;                      // A and B are exchanged
+  const int8_t *a_marks, *b_marks;  // marks of the panels' rows, if their packing makes marks
+  bool swapped;                     // A and B are exchanged
 };
 inline constexpr int64_t kFetchEvery = 4;  // pairs for each line that is prefetched
 
@@ -198,9 +199,9 @@ class PairedThread {
         const int64_t next_m = wraps ? m0 : m + p_.block_m, next_k = wraps ? k0_ + p_.depth : k0_;
         const int64_t next_rows = std::min(p_.block_m, m1 - next_m);
         if (p_.a_prologue.exists)
-          ahead(a_ahead_, p_.a_prologue, next_m, next_rows, next_k);
+          ahead(a_prefetcher_, p_.a_prologue, next_m, next_rows, next_k);
         else
-          ahead(a_ahead_, a_ + a_batch_, &GemmDim::a_stride, p_.m, next_m, next_rows, next_k);
+          ahead(a_prefetcher_, a_ + a_batch_, &GemmDim::a_stride, p_.m, next_m, next_rows, next_k);
         block(m, n0, rows, cols, m == m0, sums_ + (m - m0) * p_.tile_n);
       }
     }
@@ -271,7 +272,7 @@ class PairedThread {
   void block(int64_t m, int64_t n0, int64_t rows, int64_t cols, bool first, float* sums) {
     int64_t finished = 0;  // columns for which the epilogue has run
     const int64_t b_panel = pairs_in(depth_) * kCols * kParts;
-    b_ahead_.stop();
+    b_prefetcher_.stop();
     for (int64_t j = 0; j < cols; j += kCols) {
       const int64_t w = std::min(kCols, cols - j);
       uint32_t* const b = b_pack_ + j / kCols * b_panel;
@@ -281,7 +282,7 @@ class PairedThread {
           pack_right(words_of(p_.b_prologue, n0 + j, w, k0_ + k, kc), j, b_piece_.outer, w,
                      b_piece_.ks, kc, b + k / 2 * kCols * kParts);
         }
-        ahead(b_ahead_, p_.b_prologue, n0 + j + kCols, std::min(kCols, cols - j - kCols), k0_);
+        ahead(b_prefetcher_, p_.b_prologue, n0 + j + kCols, std::min(kCols, cols - j - kCols), k0_);
       } else if (first && few_rows_) {  // products are too short to prefetch in: packs all panels
         if (j == 0) pack_right(b_ + b_batch_, 0, b_cols_, cols, b_ks_, depth_, b_pack_);
       } else if (first) {
@@ -298,7 +299,7 @@ class PairedThread {
             pack_right(b_ + b_batch_, j, b_cols_ + j, w, b_ks_ + k,
                        std::min(kGemmBlockK, depth_ - k), b + k / 2 * kCols * kParts);
         }
-        ahead(b_ahead_, b_ + b_batch_, &GemmDim::b_stride, p_.n, n0 + next,
+        ahead(b_prefetcher_, b_ + b_batch_, &GemmDim::b_stride, p_.n, n0 + next,
               std::min(kCols, cols - next), k0_);
       }
       int64_t left = (depth_ + kGemmBlockK - 1) / kGemmBlockK * (round_up(rows) / kRows);
@@ -307,7 +308,7 @@ class PairedThread {
           piece(k, a_pack_ + k / 2 * round_up(rows) * kParts, b + k / 2 * kCols * kParts, i,
                 std::min(kRows, rows - i), j, w, sums);
           --left;
-          if (first && p_.b_prologue.exists) b_ahead_.fetch_rest(lines_at(k), left);
+          if (first && p_.b_prologue.exists) b_prefetcher_.fetch_rest(lines_at(k), left);
         }
       if (!p_.epilogue || !last_k_ || !is_epilogue_due(p_, finished, j + w, cols)) continue;
       flush();
@@ -337,20 +338,20 @@ class PairedThread {
     float* const c_sums = in_c ? static_cast<float*>(c_) + at : nullptr;
     float* const kept = Kernel::kInterleaves ? taken_ : kept_ + i * kCols;
     float* const part = sums + i * p_.tile_n + j;
-    GemmPrefetcher& next = b_ahead_.done() ? a_ahead_ : b_ahead_;
+    GemmPrefetcher& next = b_prefetcher_.done() ? a_prefetcher_ : b_prefetcher_;
     PieceArgs args;
     next.next(lines_at(k), a, args.fetch);
     args.pairs = pairs, args.a = a, args.b = b, args.cols = w;
     args.a_stride = reads_a_ ? (a_rows_[1] - a_rows_[0]) / 2 : 0;
     args.out = kept, args.out_stride = kCols;
     args.prev = kept, args.prev_stride = kCols;
-    args.far = kept, args.far_stride = 4 * kCols;
-    args.onto = false, args.whole = true;
+    args.prefetch_at = kept, args.prefetch_stride = 4 * kCols;
+    args.adds_to_c = false, args.whole = true;
     args.swapped = p_.swapped;
     if constexpr (Kernel::kMarks) args.a_marks = a_marks_ + i, args.b_marks = b_marks_ + j;
     if (begins && k0_ == 0)
-      args.prev = p_.accumulate ? c_sums : nullptr, args.prev_stride = stride, args.onto = true,
-      args.whole = false;
+      args.prev = p_.accumulate ? c_sums : nullptr, args.prev_stride = stride,
+      args.adds_to_c = true, args.whole = false;
     else if (begins && p_.partial_sums)
       args.prev = part, args.prev_stride = p_.tile_n;
     else if (begins && even)
@@ -358,11 +359,12 @@ class PairedThread {
     else if (begins)
       take(static_cast<const float*>(c_) + c_batch_, i, h, j, w, kept);
     const bool reads_far = args.prev != nullptr && args.prev != kept;
-    if (reads_far) args.far = args.prev, args.far_stride = 4 * args.prev_stride;
+    if (reads_far) args.prefetch_at = args.prev, args.prefetch_stride = 4 * args.prev_stride;
     const auto multiply_into = [&](auto* out, ptrdiff_t out_stride) {
       using Out = std::remove_pointer_t<decltype(out)>;
       args.out = out, args.out_stride = out_stride;
-      if (!reads_far) args.far = out, args.far_stride = ptrdiff_t{sizeof(Out)} * out_stride;
+      if (!reads_far)
+        args.prefetch_at = out, args.prefetch_stride = ptrdiff_t{sizeof(Out)} * out_stride;
       kernel_.template multiply<Out>(h, args);
     };
     if (!ends) return kernel_.template multiply<float>(h, args);
@@ -405,7 +407,7 @@ class PairedThread {
   uint32_t *b_pack_, *a_pack_;
   float *sums_, *kept_;
   bool few_rows_, large_, last_k_ = false, reads_a_ = false;
-  GemmPrefetcher a_ahead_, b_ahead_;
+  GemmPrefetcher a_prefetcher_, b_prefetcher_;
   PieceOffsets a_piece_, b_piece_;
   int64_t k0_ = 0, depth_ = 0;  // the k that are packed: [k0_, k0_ + depth_)
   int64_t a_batch_ = 0, b_batch_ = 0, c_batch_ = 0;

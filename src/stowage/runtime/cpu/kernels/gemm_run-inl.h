@@ -113,8 +113,8 @@ class GemmThread {
                    plan.k.count == 1 && plan.k.dims[0].a_stride == 1 &&
                    plan.k.dims[0].b_stride == 1 && plan.a == plan.b && plan.a != DType::kF16;
     const int64_t b_bytes = plan.k.extent * plan.n.extent * int64_t{sizeof(T)};
-    b_out_ = b_bytes > 1 << 20;
-    b_far_ = b_bytes > 4 << 20;
+    b_exceeds_l2_ = b_bytes > 1 << 20;
+    b_far_exceeds_l2_ = b_bytes > 4 << 20;
   }
 
   void run(int64_t first_task, int64_t last_task) {
@@ -216,7 +216,8 @@ class GemmThread {
       args.out += c;
       if (args.prev != nullptr) args.prev += c;
       if (batch_ahead_ && calls_[i].lines > 0)
-        (b_ahead_.done() ? a_ahead_ : b_ahead_).next(calls_[i].lines, args.a, args.fetch);
+        (b_prefetcher_.done() ? a_prefetcher_ : b_prefetcher_)
+            .next(calls_[i].lines, args.a, args.fetch);
       calls_[i].run(args);
     }
     at_ = {a_batch_, b_batch_, c_batch_};
@@ -246,7 +247,7 @@ class GemmThread {
       first_k_ = k0 == 0;
       last_k_ = k0 + kc == p_.k.extent;
       const bool reads_a = may_read_a(cols);
-      const int64_t block_m = reads_a && !is_a_near() ? kFarRows : p_.block_m;
+      const int64_t block_m = reads_a && !a_stays_in_cache() ? kFarRows : p_.block_m;
       for (int64_t m = m0; m < m1; m += block_m) {
         const int64_t rows = std::min(block_m, m1 - m);
         if (changed(m_, {m, rows})) {
@@ -268,9 +269,10 @@ class GemmThread {
         const int64_t next_m = wraps ? m0 : m + block_m, next_k = wraps ? k0 + kGemmBlockK : k0;
         const int64_t next_rows = std::min(block_m, m1 - next_m);
         if (p_.a_prologue.exists)
-          ahead(a_ahead_, p_.a_prologue, next_m, next_rows, next_k);
-        else if (!batch_ahead_ && !(reads_a && is_a_near()))
-          ahead(a_ahead_, p_.a, a_, a_batch_, &GemmDim::a_stride, p_.m, next_m, next_rows, next_k);
+          ahead(a_prefetcher_, p_.a_prologue, next_m, next_rows, next_k);
+        else if (!batch_ahead_ && !(reads_a && a_stays_in_cache()))
+          ahead(a_prefetcher_, p_.a, a_, a_batch_, &GemmDim::a_stride, p_.m, next_m, next_rows,
+                next_k);
         block({m, n0, k0, kc, rows, cols, m == m0}, sums_ + (m - m0) * p_.tile_n);
       }
     }
@@ -279,14 +281,14 @@ class GemmThread {
   // Starts to prefetch the operands of product `batch` of a batch of small products; none from
   // `end` on.
   void fetch_product(int64_t batch, int64_t end) {
-    a_ahead_.stop();
-    b_ahead_.stop();
+    a_prefetcher_.stop();
+    b_prefetcher_.stop();
     if (batch >= end) return;
     int64_t a, b;
     gemm_offsets(p_.batch, &GemmDim::a_stride, batch, 1, &a);
     gemm_offsets(p_.batch, &GemmDim::b_stride, batch, 1, &b);
-    ahead(a_ahead_, p_.a, a_, a, &GemmDim::a_stride, p_.m, 0, p_.m.extent, 0);
-    ahead(b_ahead_, p_.b, b_, b, &GemmDim::b_stride, p_.n, 0, p_.n.extent, 0);
+    ahead(a_prefetcher_, p_.a, a_, a, &GemmDim::a_stride, p_.m, 0, p_.m.extent, 0);
+    ahead(b_prefetcher_, p_.b, b_, b, &GemmDim::b_stride, p_.n, 0, p_.n.extent, 0);
   }
 
   void ahead(GemmPrefetcher& of, DType t, const void* base, int64_t batch, int64_t GemmDim::*stride,
@@ -306,7 +308,7 @@ class GemmThread {
   }
 
   // True if A is small enough to stay in cache.
-  bool is_a_near() const { return p_.m.extent * p_.k.extent <= kNearA; }
+  bool a_stays_in_cache() const { return p_.m.extent * p_.k.extent <= kNearA; }
   // True if rows of A are read in place if they are evenly spaced: `cols` columns are too few to
   // repay packing. An A that is not in cache is read a few rows at a time, since prefetched rows
   // would evict each other. It is packed if its rows are a multiple of a page apart and the L1
@@ -314,7 +316,7 @@ class GemmThread {
   bool may_read_a(int64_t cols) const {
     if (p_.a_prologue.exists || transposes_b_ || !a_ks_run_ || dtype_bytes(p_.a) != sizeof(T))
       return false;
-    if (is_a_near()) return cols <= kFewCols;
+    if (a_stays_in_cache()) return cols <= kFewCols;
     const int64_t step = p_.m.count == 1 ? p_.m.dims[0].a_stride * int64_t{sizeof(T)} : 0;
     return cols <= kFewColsOfFar && step != 0 && (step % kPage != 0 || kRows <= l1_ways());
   }
@@ -328,7 +330,7 @@ class GemmThread {
     b_in_place_ = b_even_ && b_cols_run_[0] &&
                   (rows <= kRows || (b_stride_ >= 0 && kc * b_stride_ <= kSmallB));
     transposes_b_ = kCanTransposeB && b_even_ && b_ks_run_ && !b_cols_run_[0] &&
-                    rows <= (b_far_ ? 3 * kRows : kRows) && kc >= kLanesOf<T>;
+                    rows <= (b_far_exceeds_l2_ ? 3 * kRows : kRows) && kc >= kLanesOf<T>;
   }
 
   void pack_b(int64_t n0, int64_t k0, int64_t kc, int64_t j, int64_t cols) {
@@ -375,35 +377,35 @@ class GemmThread {
       if (finishes) run_epilogue(p_, x.m0, x.m0 + x.rows, x.n0, x.n0 + x.cols, workspace_);
       return;
     }
-    if (!batch_ahead_) b_ahead_.stop();
+    if (!batch_ahead_) b_prefetcher_.stop();
     const int64_t n_products = (x.rows + kRows - 1) / kRows;  // products with a panel of B
     // The next block of A is prefetched late: earlier, the reads of B would evict it.
     const int64_t a_panel = std::max<int64_t>(x.kc / kFetchEvery * n_products, 1);
-    a_from_ = x.cols - (a_ahead_.left() / a_panel + 2) * kCols<T>;
+    a_from_ = x.cols - (a_prefetcher_.left() / a_panel + 2) * kCols<T>;
     // A panel that its first product does not pack is packed a few k at a time between the products
     // of the panel before, whose arithmetic does not wait for these moves.
     const int64_t few = ((x.kc + n_products - 1) / n_products + kFewK - 1) / kFewK * kFewK;
     bool packed = false;
     int64_t finished = 0;  // columns for which the epilogue has run
     for (int64_t j = 0, w = 0; j < x.cols; j += w) {
-      const bool packs = x.first && packs_in_passing(j, x.rows);
+      const bool packs = x.first && packs_during_product(j, x.rows);
       if (x.first && !packs && !packed) pack_b(x.n0, x.k0, x.kc, j, x.cols);
       const int64_t next = j + kCols<T>;
       const bool moves = x.first && !b_in_place_ && !transposes_b_ && !p_.b_prologue.exists;
-      packed = moves && next < x.cols && !packs_in_passing(next, x.rows);
+      packed = moves && next < x.cols && !packs_during_product(next, x.rows);
       if (moves && !batch_ahead_) {
         const int64_t far = packed ? next + kCols<T> : next;  // the next panel is near already
-        ahead(b_ahead_, p_.b, b_, b_batch_, &GemmDim::b_stride, p_.n, x.n0 + far,
+        ahead(b_prefetcher_, p_.b, b_, b_batch_, &GemmDim::b_stride, p_.n, x.n0 + far,
               std::min<int64_t>(kCols<T>, x.cols - far), x.k0);
       } else if (x.first && p_.b_prologue.exists && j % kGemmColUnit == 0) {
         const int64_t far = j + kGemmColUnit;
-        ahead(b_ahead_, p_.b_prologue, x.n0 + far, std::min(kGemmColUnit, x.cols - far), x.k0);
+        ahead(b_prefetcher_, p_.b_prologue, x.n0 + far, std::min(kGemmColUnit, x.cols - far), x.k0);
       }
       for (int64_t i = 0, k = 0; i < x.rows; i += kRows) {
         w = piece(x.kc, i, x.rows, j, x.cols, sums, packs && i == 0);
-        if (b_far_ || p_.b_prologue.exists)
-          b_ahead_.fetch_rest(micro_lines<T>(x.kc, a_in_place_),
-                              std::max<int64_t>(x.rows / kRows - 1 - i / kRows, 0));
+        if (b_far_exceeds_l2_ || p_.b_prologue.exists)
+          b_prefetcher_.fetch_rest(micro_lines<T>(x.kc, a_in_place_),
+                                   std::max<int64_t>(x.rows / kRows - 1 - i / kRows, 0));
         if (!packed || k >= x.kc) continue;
         pack_part(x.kc, next, x.cols, k, std::min(k + few, x.kc));
         k += few;
@@ -416,7 +418,7 @@ class GemmThread {
 
   // True if the first product with the panel of B at column j packs it. The panel then has rows of
   // whole vectors of type T.
-  bool packs_in_passing(int64_t j, int64_t rows) const {
+  bool packs_during_product(int64_t j, int64_t rows) const {
     return !b_in_place_ && !a_in_place_ && b_even_ && b_cols_run_[j / kCols<T>] && rows >= kRows &&
            j + kCols<T> <= n_.count;
   }
@@ -450,7 +452,7 @@ class GemmThread {
     MicroArgs<T> args;
     const int64_t lines = micro_fetches(h, two, a_in_place_) ? micro_lines<T>(kc, a_in_place_) : 0;
     if (lines > 0) {
-      GemmPrefetcher& next = b_ahead_.done() && j >= a_from_ ? a_ahead_ : b_ahead_;
+      GemmPrefetcher& next = b_prefetcher_.done() && j >= a_from_ ? a_prefetcher_ : b_prefetcher_;
       next.next(lines, a, args.fetch);
     }
     const bool to_sums = p_.partial_sums && !last_k_;
@@ -458,7 +460,7 @@ class GemmThread {
     if (packs || b_direct) {
       b = static_cast<const T*>(b_) + b_batch_ + b_cols_[j] + b_ks_[0];
       b_stride = b_stride_;
-      if (b_out_) b_ahead = kPassAhead * b_stride;
+      if (b_exceeds_l2_) b_ahead = kPassAhead * b_stride;
       constexpr int64_t kWide = kWideVectors / 2;
       static_assert(kWideRows < kRows);  // as few rows do not pack
       if (rows <= kWideRows && !a_in_place_ && whole_panels(j, cols, kWide) &&
@@ -585,8 +587,9 @@ class GemmThread {
   bool is_long_dot_;  // the product is a dot product of many K blocks
   bool repeats_;      // a batch of products of a few equal calls: those of the first are recorded
   bool a_in_place_ = false, b_in_place_ = false, b_even_ = false;
-  // B exceeds the L2 cache; it exceeds it by far, so that transposing it more than once is fastest.
-  bool b_out_ = false, b_far_ = false;
+  // True if B exceeds the L2 cache; true if by so much that transposing it more than once is
+  // fastest.
+  bool b_exceeds_l2_ = false, b_far_exceeds_l2_ = false;
   bool transposes_b_ = false;  // columns of B are read in place and transposed in registers
   bool a_ks_run_ = false, b_ks_run_ = false, b_ks_even_ = false, a_rows_even_ = false;
   struct Call {
@@ -600,7 +603,7 @@ class GemmThread {
   struct {
     int64_t a, b, c;
   } at_{};  // offsets of the product whose addresses calls_ have
-  GemmPrefetcher a_ahead_, b_ahead_;
+  GemmPrefetcher a_prefetcher_, b_prefetcher_;
   PieceOffsets a_piece_, b_piece_;
   int64_t a_from_ = 0;  // first column of a tile during whose products the next A is prefetched
   ptrdiff_t b_stride_ = 0;

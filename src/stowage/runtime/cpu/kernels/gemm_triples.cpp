@@ -41,7 +41,7 @@ class TripleKernel : public triples::PanelPacking {
   template <typename Out>
   STOW_AMX void multiply(int64_t rows, PieceArgs& args) {
     GemmFetch& ahead = args.fetch;  // no copy, see GemmPrefetcher::next
-    const char* touch = static_cast<const char*>(args.far);
+    const char* touch = static_cast<const char*>(args.prefetch_at);
     int64_t touches = rows;
     const auto interleave = [&]() STOW_AMX {
       _mm_prefetch(ahead.next(), _MM_HINT_T1);
@@ -49,7 +49,7 @@ class TripleKernel : public triples::PanelPacking {
       if (touches-- > 0) {
         __builtin_prefetch(touch, 1);
         __builtin_prefetch(touch + 64, 1);
-        touch += args.far_stride;
+        touch += args.prefetch_stride;
       }
       if (waiting_.row < waiting_.rows)
         write_rows(4);

@@ -1,5 +1,5 @@
 // Vector loads that widen bf16 and f16 to f32, and stores that round back, per Highway target.
-// Not scalar conversions; those are in half.h, with the same results.
+// Not scalar conversions; those are in core/half.h, with the same results.
 #if defined(STOW_KERNELS_HALF_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef STOW_KERNELS_HALF_INL_H_
 #undef STOW_KERNELS_HALF_INL_H_
@@ -9,7 +9,7 @@
 
 #include <hwy/highway.h>
 
-#include "stowage/runtime/cpu/kernels/half.h"
+#include "stowage/core/half.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace stow::cpu::HWY_NAMESPACE {

@@ -38,7 +38,7 @@ int64_t op_scratch_bytes(OpKind op, const Params& params, std::span<const Tensor
 ///   padding, not the holes that lhs_dilation makes.
 ///   Scatters apply the updates of an element in row-major order of the index vectors.
 /// f16 and bf16 accumulate in f32, and each element written is rounded once.
-/// Sums of bool are "or", products "and". Other semantics: reference/reference.h.
+/// Sums of bool are "or", products "and". Other semantics: runtime/reference/reference.h.
 void run_op(OpKind op, const Params& params, std::span<const TensorView> inputs,
             std::span<const TensorView> outputs, void* scratch, int threads);
 

@@ -9,7 +9,7 @@
 
 #include "stowage/base/error.h"
 #include "stowage/core/dtype.h"
-#include "stowage/runtime/cpu/kernels/half.h"
+#include "stowage/core/half.h"
 
 namespace stow::cpu::kernels {
 

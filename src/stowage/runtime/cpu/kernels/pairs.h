@@ -14,7 +14,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "stowage/runtime/cpu/kernels/half.h"
+#include "stowage/core/half.h"
 
 // Stands on every function here: the compiler may use these instructions in no other code.
 #define STOW_BF16 __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,fma")))

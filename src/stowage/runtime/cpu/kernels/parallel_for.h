@@ -19,15 +19,15 @@ void parallel_for(int threads, int64_t n, int64_t grain, const F& f) {
   const auto parts = static_cast<int>(
       std::clamp<int64_t>(n / std::max<int64_t>(grain, 1), 1, std::max(threads, 1)));
   if (parts == 1) return f(int64_t{0}, n, 0);
-  TeamEdge edge;
+  ParallelRegionScope region;
 #pragma omp parallel num_threads(parts)
   {
-    edge.enter();
+    region.enter();
     const int64_t p = omp_get_num_threads(), t = omp_get_thread_num();
     const int64_t begin = n / p * t + std::min(t, n % p);
     const int64_t end = begin + n / p + (t < n % p ? 1 : 0);
     if (begin < end) f(begin, end, static_cast<int>(t));
-    edge.leave();
+    region.leave();
   }
 }
 

@@ -25,7 +25,7 @@ struct Value {
   bool keep = false;         // True: kept for the whole row, for later phases.
   bool available = false;    // True: kept, and computed in an earlier phase.
   int32_t absorbed_by = -1;  // The step whose kernel computes this one, for its own use.
-  int32_t made_by = -1;      // The step whose kernel also computes this one, for other steps.
+  int32_t computed_by = -1;  // The step whose kernel also computes this one, for other steps.
   int32_t fused_store = -1;  // The store that its kernel does itself.
   int32_t parked_in_output = -1;  // The output in whose memory it is kept until that is stored.
   int32_t reg = -1;          // Its register.
@@ -143,7 +143,7 @@ class Compiler {
   // Returns the step whose kernel computes value i.
   int maker_of(int i) {
     const Value& v = value(i);
-    return v.absorbed_by >= 0 ? v.absorbed_by : v.made_by >= 0 ? v.made_by : i;
+    return v.absorbed_by >= 0 ? v.absorbed_by : v.computed_by >= 0 ? v.computed_by : i;
   }
 
   // ---- steps that one kernel computes together: row_fuse.cpp ----

@@ -101,7 +101,7 @@ void Compiler::emit_step(int i, std::vector<PlanStep>& list) {
   p.round = form_of(s.dtype);
   p.n_args = n_args(s);
   p.by_position = v.by_position;
-  if (v.absorbed_by >= 0 || v.made_by >= 0) return;
+  if (v.absorbed_by >= 0 || v.computed_by >= 0) return;
   ++position_;
   const Fused& fused = fused_[static_cast<size_t>(i)];
   p.pattern = fused.pattern;

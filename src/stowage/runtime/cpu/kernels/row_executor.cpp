@@ -45,12 +45,12 @@ void run_row_plan(const RowPlan& plan, const std::byte* const* inputs, std::byte
     finish_sums(worker, plan, thread, n_threads);
   };
   if (threads == 1) return work(0, 1);
-  TeamEdge edge;
+  ParallelRegionScope region;
 #pragma omp parallel num_threads(threads)
   {
-    edge.enter();
+    region.enter();
     work(omp_get_thread_num(), omp_get_num_threads());
-    edge.leave();
+    region.leave();
   }
 }
 

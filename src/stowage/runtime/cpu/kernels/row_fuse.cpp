@@ -23,7 +23,8 @@ void add_to(std::vector<int>& list, int i) {
 
 bool Compiler::is_free(int i) {
   const Value& v = value(i);
-  return step(i).kind == StepKind::kCompute && v.absorbed_by < 0 && v.made_by < 0 && !absorbs(i);
+  return step(i).kind == StepKind::kCompute && v.absorbed_by < 0 && v.computed_by < 0 &&
+         !absorbs(i);
 }
 
 bool Compiler::is_absorbable(int i) {
@@ -120,7 +121,7 @@ bool Compiler::fuse_pattern(int j, bool first) {
     if (fused.map == nullptr) continue;
     fused.pattern = &pattern.name;
     for (int i : inside) value(i).absorbed_by = j;
-    for (int i : fused.more) value(i).made_by = j;
+    for (int i : fused.more) value(i).computed_by = j;
     fused_[static_cast<size_t>(j)] = std::move(fused);
     return true;
   }
@@ -293,7 +294,7 @@ void Compiler::choose_fused_steps() {
     if (is_live_[static_cast<size_t>(j)]) fuse_pattern(j, true);
   for (int j = n_steps() - 1; j >= 0; --j) {
     const Step& s = step(j);
-    if (!is_live_[static_cast<size_t>(j)] || value(j).made_by >= 0 || absorbs(j)) continue;
+    if (!is_live_[static_cast<size_t>(j)] || value(j).computed_by >= 0 || absorbs(j)) continue;
     if (s.kind == StepKind::kReduceColumns || s.kind == StepKind::kReduceRow) fuse_sum(j);
     if (s.kind == StepKind::kReduceRow) fuse_runs(j);
     if (s.kind != StepKind::kCompute) continue;

@@ -48,18 +48,18 @@ class Prefetcher {
   }
   /// Spreads the prefetches over steps whose weights sum to `weight` (PlanStep::weight).
   void share_out(int64_t weight) {
-    a_weight_ = lines_ * kOne / std::max<int64_t>(1, weight);
+    per_weight_ = lines_ * kOne / std::max<int64_t>(1, weight);
     pop();
   }
   /// Called before a step of this weight, whose kernel computes `elems` elements.
   void begin(int64_t weight, int64_t elems) {
-    left_ = a_weight_ * weight;
-    a_tick_ = left_ / std::max<int64_t>(1, elems / int64_t{kTickElems});
+    left_ = per_weight_ * weight;
+    per_tick_ = left_ / std::max<int64_t>(1, elems / int64_t{kTickElems});
   }
   /// Called by kernels after every kTickElems elements.
   void tick() {
-    left_ -= a_tick_;
-    due_ += a_tick_;
+    left_ -= per_tick_;
+    due_ += per_tick_;
     if (due_ >= kOne) fetch();
   }
   /// Called after the step: prefetches what its kernel has not.
@@ -101,7 +101,7 @@ class Prefetcher {
   int64_t lines_ = 0;             // lines of all ranges
   // Lines for a step of weight 1, left for the current step, for each tick, and due now; in parts
   // of kOne.
-  int64_t a_weight_ = 0, left_ = 0, a_tick_ = 0, due_ = 0;
+  int64_t per_weight_ = 0, left_ = 0, per_tick_ = 0, due_ = 0;
 };
 
 /// An operand of a kernel. Element (r, c) is at data + r * row_step + c * its size. If it has one

@@ -154,7 +154,7 @@ HWY_INLINE VF call_op(DF d, const Op& op, const VF (&v)[4]) {
 
 /// Computes one row whose arguments and results are native floats.
 template <class Op, int N>
-HWY_NOINLINE void map_row(const Row (&rows)[4], float* out, size_t n, Prefetcher* ahead) {
+HWY_NOINLINE void map_row(const Row (&rows)[4], float* out, size_t n, Prefetcher* prefetcher) {
   const DF d;
   const Op op;
   const size_t lanes = hn::Lanes(d);
@@ -169,7 +169,7 @@ HWY_NOINLINE void map_row(const Row (&rows)[4], float* out, size_t n, Prefetcher
       for (int k = 0; k < N; ++k) v[k] = hn::LoadU(d, data[k] + at[k] + q);
       hn::StoreU(call_op<Op, N>(d, op, v), d, out + i + q);
     }
-    if (ahead != nullptr) ahead->tick();
+    if (prefetcher != nullptr) prefetcher->tick();
   }
   for (; i + lanes <= n; i += lanes) {
     for (int k = 0; k < N; ++k) v[k] = hn::LoadU(d, data[k] + (i & rows[k].mask));
@@ -308,7 +308,7 @@ HWY_NOINLINE void map_few_vectors(const KernelCall& c, bool streams) {
 /// calls them, is compiled once.
 struct MapLoops {
   int n_args;
-  void (*row)(const Row (&rows)[4], float* out, size_t n, Prefetcher* ahead);
+  void (*row)(const Row (&rows)[4], float* out, size_t n, Prefetcher* prefetcher);
   void (*short_row)(const Row (&rows)[4], std::byte* out, Form out_form, Form round, size_t n);
   void (*few_vectors)(const KernelCall& c, bool streams);
 };
@@ -316,7 +316,7 @@ struct MapLoops {
 /// Computes a row that has other forms than native floats, or is rounded: widens, computes and
 /// narrows kTick elements at a time.
 inline void map_row_forms(const MapLoops& loops, const Row (&rows)[4], std::byte* out,
-                          Form out_form, Form round, size_t n, Prefetcher* ahead) {
+                          Form out_form, Form round, size_t n, Prefetcher* prefetcher) {
   if (n < kTick) return loops.short_row(rows, out, out_form, round, n);
   HWY_ALIGN float wide[4][kTick], y[kTick];
   for (size_t i = 0; i < n; i += kTick) {
@@ -332,7 +332,7 @@ inline void map_row_forms(const MapLoops& loops, const Row (&rows)[4], std::byte
     }
     loops.row(part, y, some, nullptr);
     narrow_elems(y, some, out + i * form_bytes(out_form), out_form, round);
-    if (ahead != nullptr && some == kTick) ahead->tick();
+    if (prefetcher != nullptr && some == kTick) prefetcher->tick();
   }
 }
 

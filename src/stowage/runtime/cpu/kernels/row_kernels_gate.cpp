@@ -159,7 +159,8 @@ struct GateGrad {
 };
 
 template <class Lanes, class Of>
-void gate_row(const std::byte* const* from, std::byte* const* to, size_t n, Prefetcher* ahead) {
+void gate_row(const std::byte* const* from, std::byte* const* to, size_t n,
+              Prefetcher* prefetcher) {
   constexpr int kArgs = Of::kArgs, kOuts = Of::kOuts;
   const DF d;
   const size_t elems = kGroup * hn::Lanes(d), bytes = elems * Lanes::kBytes;
@@ -179,7 +180,7 @@ void gate_row(const std::byte* const* from, std::byte* const* to, size_t n, Pref
       Of::template run<Lanes>(d, now, args, outs);
       for (size_t k = 0; k < kGroup; ++k) now[k] = next[k];
       move_on();
-      if (ahead != nullptr && i % kTick == 0) ahead->tick();
+      if (prefetcher != nullptr && i % kTick == 0) prefetcher->tick();
     }
     Of::template run<Lanes>(d, now, args, outs);
     move_on();
@@ -230,7 +231,7 @@ HWY_INLINE void load_pairs(const std::byte* p, Group& v) {
 // result.
 template <bool kStreams>
 void gate_row_flushing(const std::byte* const* args, std::byte* const* outs, size_t n,
-                       Prefetcher* ahead) {
+                       Prefetcher* prefetcher) {
   constexpr size_t kElems = kGroup * 16, kBytes = kElems * 2, kAhead = 4;
   constexpr int kInfinity = 0x7f80;
   const DF d;
@@ -293,12 +294,12 @@ void gate_row_flushing(const std::byte* const* args, std::byte* const* outs, siz
         const std::byte* const from[] = {x, y};
         gate_row<BF16Lanes, Gate<true, kStreams>>(from, &out, kElems, nullptr);
       }
-      if (ahead != nullptr) ahead->tick();
+      if (prefetcher != nullptr) prefetcher->tick();
     }
     n %= kElems;
   }
   const std::byte* const from[] = {x, y};
-  gate_row<BF16Lanes, Gate<true, kStreams>>(from, &out, n, ahead);
+  gate_row<BF16Lanes, Gate<true, kStreams>>(from, &out, n, prefetcher);
 }
 #endif
 
@@ -358,7 +359,7 @@ struct RoundedLanes : F32Lanes {
 // Of operands in any form: kTick elements at a time, widened before and narrowed after.
 template <class Lanes, int kOuts>
 void gate_grad_forms(const std::byte* const* from, const Form* from_forms, std::byte* const* to,
-                     const Form* to_forms, Form round, size_t n, Prefetcher* ahead) {
+                     const Form* to_forms, Form round, size_t n, Prefetcher* prefetcher) {
   constexpr int kArgs = GateGrad<kOuts>::kArgs;
   HWY_ALIGN float wide[3][kTick];
   const std::byte* args[3];
@@ -371,7 +372,7 @@ void gate_grad_forms(const std::byte* const* from, const Form* from_forms, std::
     gate_row<Lanes, GateGrad<kOuts>>(args, outs, some, nullptr);
     for (int o = 0; o < kOuts; ++o)
       narrow_elems(wide[o], some, to[o] + i * form_bytes(to_forms[o]), to_forms[o], round);
-    if (ahead != nullptr && some == kTick) ahead->tick();
+    if (prefetcher != nullptr && some == kTick) prefetcher->tick();
   }
 }
 

@@ -44,13 +44,13 @@ struct Moments {
     hn::StoreU(r, d, outs.out + i);
   }
 
-  void run_row(const float* const* rows, const Outs& outs, size_t n, Prefetcher* ahead) const {
+  void run_row(const float* const* rows, const Outs& outs, size_t n, Prefetcher* prefetcher) const {
     const DF d;
     const size_t lanes = hn::Lanes(d);
     size_t i = 0;
     for (; i + kTick <= n; i += kTick) {
       for (size_t q = 0; q < kTick; q += lanes) run(d, rows, outs, i + q);
-      if (ahead != nullptr) ahead->tick();
+      if (prefetcher != nullptr) prefetcher->tick();
     }
     for (; i + lanes <= n; i += lanes) run(d, rows, outs, i);
     if (i == n) return;

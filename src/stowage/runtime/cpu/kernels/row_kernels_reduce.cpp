@@ -112,7 +112,7 @@ HWY_INLINE void fold_exps(DF d, const Row (&row)[2], float* keep, size_t at, VF 
 // kKeeps: writes the inner values of a single row at `keep`.
 template <class Op, class Term, int R, bool kPlain, bool kKeeps>
 HWY_INLINE void fold_rows(DF d, const Row (&rows)[R][Term::kArgs], float* keep, size_t n,
-                          Prefetcher* ahead, VF (&acc)[R][kVectors]) {
+                          Prefetcher* prefetcher, VF (&acc)[R][kVectors]) {
   const Op op;
   const Term term;
   const size_t lanes = hn::Lanes(d), step = kReduceLanes;
@@ -149,7 +149,7 @@ HWY_INLINE void fold_rows(DF d, const Row (&rows)[R][Term::kArgs], float* keep, 
 #if HWY_TARGET == HWY_AVX3
     if constexpr (std::is_same_v<Term, TermExp> && kPlain && R == 1) {
       fold_exps<Op, kKeeps>(d, rows[0], keep, i, acc[0]);
-      if (ahead != nullptr) ahead->tick();
+      if (prefetcher != nullptr) prefetcher->tick();
       continue;
     }
 #endif
@@ -159,7 +159,7 @@ HWY_INLINE void fold_rows(DF d, const Row (&rows)[R][Term::kArgs], float* keep, 
 #pragma GCC unroll 1
       for (size_t c = 0; c < kTickCols; c += step) fold(i + c, step, std::true_type());
     }
-    if (ahead != nullptr) ahead->tick();
+    if (prefetcher != nullptr) prefetcher->tick();
   }
   for (; i + step <= n; i += step) fold(i, step, std::true_type());
   if (i < n) fold(i, n - i, std::false_type());
@@ -168,7 +168,7 @@ HWY_INLINE void fold_rows(DF d, const Row (&rows)[R][Term::kArgs], float* keep, 
 // The lanes of a maximum or minimum by the machine's own, several chains at once: right but where a
 // lane meets a NaN or comes out 0, of either sign. Then false.
 template <class Op>
-HWY_INLINE bool fold_extreme(DF d, const Row& row, size_t n, Prefetcher* ahead,
+HWY_INLINE bool fold_extreme(DF d, const Row& row, size_t n, Prefetcher* prefetcher,
                              VF (&acc)[kVectors]) {
   const Op op;
   constexpr size_t kChains = 4;
@@ -191,7 +191,7 @@ HWY_INLINE bool fold_extreme(DF d, const Row& row, size_t n, Prefetcher* ahead,
         chains[q + 1][k] = Op::plain(w[k], chains[q + 1][k]);
       }
     }
-    if (ahead != nullptr) ahead->tick();
+    if (prefetcher != nullptr) prefetcher->tick();
   }
   for (; i < n; i += step) {
     if (i + step <= n)
@@ -374,7 +374,7 @@ void reduce_products_f32(const ReduceRowsCall& c) {
 // Sums of (a b) c and of c c, side by side. kKeeps: a b goes to `keep`.
 template <bool kKeeps>
 HWY_INLINE void sum_with_squares(DF d, const float* a, const float* b, const float* c, float* keep,
-                                 size_t n, Prefetcher* ahead, VF (&sum)[kVectors],
+                                 size_t n, Prefetcher* prefetcher, VF (&sum)[kVectors],
                                  VF (&squares)[kVectors]) {
   const size_t lanes = hn::Lanes(d);
   const auto fold = [&](size_t at) HWY_ATTR {
@@ -388,7 +388,7 @@ HWY_INLINE void sum_with_squares(DF d, const float* a, const float* b, const flo
   size_t i = 0;
   for (; i + kTick <= n; i += kTick) {
     for (size_t q = 0; q < kTick; q += kReduceLanes) fold(i + q);
-    if (ahead != nullptr) ahead->tick();
+    if (prefetcher != nullptr) prefetcher->tick();
   }
   for (; i < n; i += kReduceLanes) fold(i);
 }

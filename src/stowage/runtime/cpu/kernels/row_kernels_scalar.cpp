@@ -1,47 +1,29 @@
 // Map kernels by op and dtype, and those that are left of f64, the integers and bool: what calls the C
 // library or loops for each element.
-#include <bit>
 #include <cstring>
 
 #include "stowage/base/error.h"
+#include "stowage/core/half.h"
 #include "stowage/runtime/cpu/kernels/row_kernels_plain.h"
 #include "stowage/runtime/cpu/kernels/row_scalar.h"
 
 namespace stow::cpu {
 
 float bf16_to_f32(uint16_t bits) {
-  return std::bit_cast<float>(uint32_t{bits} << 16);
+  return widen(Bf16{bits});
 }
-
-uint16_t f32_to_bf16(float x) {
-  const auto bits = std::bit_cast<uint32_t>(x);
-  if (x != x) return static_cast<uint16_t>(bits >> 16 | 0x40);
-  return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-
 float f16_to_f32(uint16_t bits) {
-  const uint32_t sign = uint32_t{bits & 0x8000u} << 16, magnitude = bits & 0x7fffu;
-  // As the float of exponent 2^-112 times too small; the product mends it, denormals included.
-  if (magnitude < 0x7c00) {
-    const float scaled = std::bit_cast<float>(magnitude << 13) * 0x1p112f;
-    return std::bit_cast<float>(std::bit_cast<uint32_t>(scaled) | sign);
-  }
-  const uint32_t quiet = magnitude > 0x7c00 ? 0x400000u : 0u;
-  return std::bit_cast<float>(sign | 0x7f800000u | (magnitude & 0x3ffu) << 13 | quiet);
+  return widen(F16{bits});
 }
-
+uint16_t f32_to_bf16(float x) {
+  Bf16 half;
+  narrow(x, half);
+  return half.bits;
+}
 uint16_t f32_to_f16(float x) {
-  const auto bits = std::bit_cast<uint32_t>(x);
-  const uint32_t sign = bits >> 16 & 0x8000u, magnitude = bits & 0x7fffffffu;
-  if (magnitude > 0x7f800000u)
-    return static_cast<uint16_t>(sign | 0x7e00u | (magnitude >> 13 & 0x3ffu));
-  if (magnitude >= 0x47800000u) return static_cast<uint16_t>(sign | 0x7c00u);  // from 2^16
-  if (magnitude < 0x38800000u) {  // below 2^-14: adding 0.5 shifts and rounds to the last place
-    const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
-    return static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(shifted) - 0x3f000000u));
-  }
-  const uint32_t rounded = magnitude + 0xfffu + (magnitude >> 13 & 1);
-  return static_cast<uint16_t>(sign | (rounded - 0x38000000u) >> 13);
+  F16 half;
+  narrow(x, half);
+  return half.bits;
 }
 
 namespace {

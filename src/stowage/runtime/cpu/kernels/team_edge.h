@@ -14,21 +14,21 @@ namespace stow::cpu {
 /// Constructed before a parallel region and destroyed after it. Each thread of the region calls
 /// enter() first and leave() last. For the sanitizer, the work before the region then happens
 /// before the threads' work, and that happens before the work after the region.
-class TeamEdge {
+class ParallelRegionScope {
  public:
-  TeamEdge(const TeamEdge&) = delete;
-  TeamEdge& operator=(const TeamEdge&) = delete;
+  ParallelRegionScope(const ParallelRegionScope&) = delete;
+  ParallelRegionScope& operator=(const ParallelRegionScope&) = delete;
 #if defined(__SANITIZE_THREAD__)
-  TeamEdge() { __tsan_release(this); }
-  ~TeamEdge() { __tsan_acquire(this); }
+  ParallelRegionScope() { __tsan_release(this); }
+  ~ParallelRegionScope() { __tsan_acquire(this); }
   void enter() {
     __tsan_acquire(this);
     pin_in_team();
   }
   void leave() { __tsan_release(this); }
 #else
-  TeamEdge() {}
-  ~TeamEdge() {}
+  ParallelRegionScope() {}
+  ~ParallelRegionScope() {}
   void enter() { pin_in_team(); }
   void leave() {}
 #endif

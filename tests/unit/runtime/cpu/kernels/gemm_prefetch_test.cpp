@@ -45,12 +45,12 @@ std::set<int64_t> lines_of(const Block& b) {
 }
 
 // All that is fetched in parts of `count` lines.
-std::set<int64_t> drain(GemmPrefetcher& ahead, int64_t count) {
+std::set<int64_t> drain(GemmPrefetcher& prefetcher, int64_t count) {
   std::set<int64_t> lines;
-  while (!ahead.done()) {
-    const int64_t some = std::min(count, ahead.left());
+  while (!prefetcher.done()) {
+    const int64_t some = std::min(count, prefetcher.left());
     GemmFetch part;
-    ahead.next(some, nullptr, part);
+    prefetcher.next(some, nullptr, part);
     for (int64_t i = 0; i < some; ++i) lines.insert(reinterpret_cast<int64_t>(part.next()) / kLine);
   }
   return lines;
@@ -68,13 +68,13 @@ TEST(GemmPrefetcher, WalksOverEveryLineOfABlock) {
   for (const Block& b : kBlocks)
     for (const int64_t count : {1, 3, 7, 1000}) {
       SCOPED_TRACE(::testing::Message() << b.outer_step << " " << b.k_step << " by " << count);
-      GemmPrefetcher ahead;
-      ahead.start(reinterpret_cast<const void*>(kBase), b.bytes, &GemmDim::a_stride,
-                  one_dim(b.outer_step / b.bytes), b.first, b.n, one_dim(b.k_step / b.bytes), b.k,
-                  b.depth);
-      EXPECT_GE(ahead.left(), int64_t(lines_of(b).size()));
-      EXPECT_EQ(drain(ahead, count), lines_of(b));
-      EXPECT_EQ(ahead.left(), 0);
+      GemmPrefetcher prefetcher;
+      prefetcher.start(reinterpret_cast<const void*>(kBase), b.bytes, &GemmDim::a_stride,
+                       one_dim(b.outer_step / b.bytes), b.first, b.n,
+                       one_dim(b.k_step / b.bytes), b.k, b.depth);
+      EXPECT_GE(prefetcher.left(), int64_t(lines_of(b).size()));
+      EXPECT_EQ(drain(prefetcher, count), lines_of(b));
+      EXPECT_EQ(prefetcher.left(), 0);
     }
 }
 
@@ -82,27 +82,27 @@ TEST(GemmPrefetcher, WalksOverWhatAnOperandIsMadeOf) {
   for (const bool rows_are_k : {false, true}) {
     cpu::GemmPlan::Prologue made;
     made.rows_are_k = rows_are_k;
-    GemmPrefetcher ahead;
-    ahead.start(made, 0, 32, 0, 64);
-    EXPECT_TRUE(ahead.done());  // that is not known
+    GemmPrefetcher prefetcher;
+    prefetcher.start(made, 0, 32, 0, 64);
+    EXPECT_TRUE(prefetcher.done());  // that is not known
     made.source = {reinterpret_cast<const void*>(kBase), 4, 256};
-    ahead.start(made, 32, 64, 16, 48);
+    prefetcher.start(made, 32, 64, 16, 48);
     const Block block = {4, rows_are_k ? 4 : 1024, rows_are_k ? 1024 : 4, 32, 64, 16, 48};
-    EXPECT_EQ(drain(ahead, 5), lines_of(block));
+    EXPECT_EQ(drain(prefetcher, 5), lines_of(block));
   }
 }
 
 TEST(GemmPrefetcher, FetchesAShareOfTheRest) {
-  GemmPrefetcher ahead;
-  ahead.start(reinterpret_cast<const void*>(kBase), 4, &GemmDim::a_stride, one_dim(64), 0, 25,
-              one_dim(1), 0, 64);
-  ASSERT_EQ(ahead.left(), 100);
-  ahead.fetch_rest(10, 10);  // they will fetch all
-  EXPECT_EQ(ahead.left(), 100);
-  ahead.fetch_rest(10, 4);  // 60 are too many for 4: a fifth of them
-  EXPECT_EQ(ahead.left(), 88);
-  ahead.fetch_rest(10, 0);  // no others come
-  EXPECT_TRUE(ahead.done());
+  GemmPrefetcher prefetcher;
+  prefetcher.start(reinterpret_cast<const void*>(kBase), 4, &GemmDim::a_stride, one_dim(64), 0, 25,
+                   one_dim(1), 0, 64);
+  ASSERT_EQ(prefetcher.left(), 100);
+  prefetcher.fetch_rest(10, 10);  // they will fetch all
+  EXPECT_EQ(prefetcher.left(), 100);
+  prefetcher.fetch_rest(10, 4);  // 60 are too many for 4: a fifth of them
+  EXPECT_EQ(prefetcher.left(), 88);
+  prefetcher.fetch_rest(10, 0);  // no others come
+  EXPECT_TRUE(prefetcher.done());
 }
 
 }  // namespace

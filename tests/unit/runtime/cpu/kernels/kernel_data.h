@@ -13,7 +13,7 @@
 
 #include "stowage/base/inside.h"
 #include "stowage/core/dtype.h"
-#include "stowage/runtime/cpu/kernels/half.h"
+#include "stowage/core/half.h"
 
 namespace stow::testing {
 
@@ -22,8 +22,8 @@ inline double read_element(DType t, const void* data, int64_t i) {
   switch (t) {
     case DType::kF64: return static_cast<const double*>(data)[i];
     case DType::kF32: return static_cast<const float*>(data)[i];
-    case DType::kBF16: return cpu::widen(static_cast<const cpu::Bf16*>(data)[i]);
-    case DType::kF16: return cpu::widen(static_cast<const cpu::F16*>(data)[i]);
+    case DType::kBF16: return widen(static_cast<const Bf16*>(data)[i]);
+    case DType::kF16: return widen(static_cast<const F16*>(data)[i]);
     default: ADD_FAILURE() << "no float"; return 0;
   }
 }
@@ -32,8 +32,8 @@ inline void write_element(DType t, void* data, int64_t i, double value) {
   switch (t) {
     case DType::kF64: static_cast<double*>(data)[i] = value; return;
     case DType::kF32: static_cast<float*>(data)[i] = float(value); return;
-    case DType::kBF16: cpu::narrow(float(value), static_cast<cpu::Bf16*>(data)[i]); return;
-    case DType::kF16: cpu::narrow(float(value), static_cast<cpu::F16*>(data)[i]); return;
+    case DType::kBF16: narrow(float(value), static_cast<Bf16*>(data)[i]); return;
+    case DType::kF16: narrow(float(value), static_cast<F16*>(data)[i]); return;
     default: ADD_FAILURE() << "no float";
   }
 }

@@ -7,8 +7,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "stowage/core/half.h"
 #include "stowage/ir/row_program.h"
-#include "stowage/runtime/cpu/kernels/half.h"
 #include "stowage/runtime/cpu/kernels/op_kernels.h"
 #include "tests/support/test_tensor.h"
 
@@ -119,20 +119,20 @@ TEST(OpKernelsOrder, ScatterAddsInTheOrderOfTheUpdates) {
     for (DType t : {DType::kF32, DType::kBF16, DType::kF16}) {
       const auto rounded = [t](float v) {
         if (t == DType::kF32) return v;
-        cpu::Bf16 b;
-        cpu::F16 h;
-        cpu::narrow(v, b);
-        cpu::narrow(v, h);
-        return t == DType::kBF16 ? cpu::widen(b) : cpu::widen(h);
+        Bf16 b;
+        F16 h;
+        narrow(v, b);
+        narrow(v, h);
+        return t == DType::kBF16 ? widen(b) : widen(h);
       };
       const auto tensor = [&](const Dims& shape, const std::vector<float>& values) {
         if (t == DType::kF32) return TestTensor::of<float>(shape, values);
         std::vector<uint16_t> bits;
         for (float v : values) {
-          cpu::Bf16 b;
-          cpu::F16 h;
-          cpu::narrow(v, b);
-          cpu::narrow(v, h);
+          Bf16 b;
+          F16 h;
+          narrow(v, b);
+          narrow(v, h);
           bits.push_back(t == DType::kBF16 ? b.bits : h.bits);
         }
         return TestTensor::bits(t, shape, bits);

@@ -6,8 +6,8 @@
 #include <cmath>
 
 #include "stowage/ops/op_def.h"
-#include "stowage/runtime/cpu/reference/element.h"
-#include "stowage/runtime/cpu/reference/reference.h"
+#include "stowage/runtime/reference/element.h"
+#include "stowage/runtime/reference/reference.h"
 #include "tests/support/test_tensor.h"
 
 namespace stow {

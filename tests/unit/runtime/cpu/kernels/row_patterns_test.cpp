@@ -18,7 +18,7 @@
 #include "stowage/optim/optimizers.h"
 #include "stowage/runtime/cpu/kernels/row_plan.h"
 #include "stowage/runtime/cpu/kernels/row_program.h"
-#include "stowage/runtime/cpu/reference/row_program_reference.h"
+#include "stowage/runtime/cpu/row_program_reference.h"
 #include "stowage/stowage.h"
 #include "tests/support/source_path.h"
 

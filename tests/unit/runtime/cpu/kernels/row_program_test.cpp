@@ -17,7 +17,7 @@
 #include <string>
 
 #include "stowage/runtime/cpu/kernels/row_kernels.h"
-#include "stowage/runtime/cpu/reference/row_program_reference.h"
+#include "stowage/runtime/cpu/row_program_reference.h"
 #include "tests/support/on_target.h"
 
 namespace stow::cpu {

@@ -1,4 +1,4 @@
-#include "stowage/runtime/disk/flight.h"
+#include "stowage/runtime/disk/transfer_queue.h"
 
 #include <fmt/core.h>
 
@@ -17,45 +17,45 @@ constexpr int kMostAttempts = 64;
 
 }  // namespace
 
-Flight::~Flight() {
+TransferQueue::~TransferQueue() {
   gives_up_ = true;
-  for (const Leg& leg : legs_)
-    while (leg.in_queue) {
+  for (const Transfer& transfer : transfers_)
+    while (transfer.in_queue) {
       const DiskQueue::Ended ended = queue_.wait();
       settle(ended.number, ended.result);
     }
 }
 
-void Flight::begin(const DiskPiece& piece) {
+void TransferQueue::begin(const DiskPiece& piece) {
   STOW_CHECK(count() < kMost && piece.bytes > 0);
   const int number = static_cast<int>(begun_++ % kMost);
-  legs_[static_cast<size_t>(number)] = {piece, piece};
+  transfers_[static_cast<size_t>(number)] = {piece, piece};
   launch(number);
 }
 
-void Flight::end_oldest() {
+void TransferQueue::end_oldest() {
   STOW_CHECK(count() > 0);
   wait_for(static_cast<int>(ended_++ % kMost));
 }
 
-void Flight::move_now(const DiskPiece& piece) {
-  legs_[kMost] = {piece, piece};
+void TransferQueue::move_now(const DiskPiece& piece) {
+  transfers_[kMost] = {piece, piece};
   launch(kMost);
   wait_for(kMost);
 }
 
-bool Flight::touches(int64_t begin, int64_t end) const {
+bool TransferQueue::touches(int64_t begin, int64_t end) const {
   for (uint64_t i = ended_; i < begun_; ++i) {
-    const DiskPiece& piece = legs_[i % kMost].whole;
+    const DiskPiece& piece = transfers_[i % kMost].whole;
     if (piece.offset < end && begin < piece.end()) return true;
   }
   return false;
 }
 
 // Hands what is left of a piece to the queue, or settles it where a fault does without.
-void Flight::launch(int number) {
-  Leg& leg = legs_[static_cast<size_t>(number)];
-  DiskPiece piece = leg.piece;
+void TransferQueue::launch(int number) {
+  Transfer& transfer = transfers_[static_cast<size_t>(number)];
+  DiskPiece piece = transfer.piece;
   if (faults_) {
     const DiskFaults::Fault fault = faults_->before(piece.write, piece.offset, piece.bytes);
     if (fault.delay_us > 0) std::this_thread::sleep_for(std::chrono::microseconds(fault.delay_us));
@@ -64,39 +64,39 @@ void Flight::launch(int number) {
     piece.bytes = std::min(piece.bytes, fault.most_bytes / block_bytes_ * block_bytes_);
     if (piece.bytes <= 0) return settle(number, 0);
   }
-  leg.in_queue = true;
+  transfer.in_queue = true;
   queue_.start(number, piece);
 }
 
-void Flight::settle(int number, int64_t result) {
-  Leg& leg = legs_[static_cast<size_t>(number)];
-  leg.in_queue = false;
+void TransferQueue::settle(int number, int64_t result) {
+  Transfer& transfer = transfers_[static_cast<size_t>(number)];
+  transfer.in_queue = false;
   if (gives_up_) return;
   // What follows must begin on a block; a part of one is moved again.
   const int64_t moved = std::max<int64_t>(
-      result < leg.piece.bytes ? result / block_bytes_ * block_bytes_ : result, 0);
-  leg.piece.offset += moved;
-  leg.piece.memory += moved;
-  leg.piece.bytes -= moved;
-  if (leg.piece.bytes == 0) return;
-  leg.attempts = moved > 0 ? 0 : leg.attempts + 1;
+      result < transfer.piece.bytes ? result / block_bytes_ * block_bytes_ : result, 0);
+  transfer.piece.offset += moved;
+  transfer.piece.memory += moved;
+  transfer.piece.bytes -= moved;
+  if (transfer.piece.bytes == 0) return;
+  transfer.attempts = moved > 0 ? 0 : transfer.attempts + 1;
   const bool again = result >= 0 || result == -EINTR || result == -EAGAIN;
-  if (again && leg.attempts < kMostAttempts) return launch(number);
-  leg.error = result < 0 ? static_cast<int>(-result) : EIO;
+  if (again && transfer.attempts < kMostAttempts) return launch(number);
+  transfer.error = result < 0 ? static_cast<int>(-result) : EIO;
 }
 
-void Flight::wait_for(int number) {
-  const Leg& leg = legs_[static_cast<size_t>(number)];
-  while (leg.in_queue) {
+void TransferQueue::wait_for(int number) {
+  const Transfer& transfer = transfers_[static_cast<size_t>(number)];
+  while (transfer.in_queue) {
     const DiskQueue::Ended ended = queue_.wait();
     settle(ended.number, ended.result);
   }
-  if (leg.error == 0) return;
+  if (transfer.error == 0) return;
   throw DiskError(folder_,
                   fmt::format("{} {} bytes at {} failed after {} bytes",
-                              leg.whole.write ? "writing" : "reading", leg.whole.bytes,
-                              leg.whole.offset, leg.whole.bytes - leg.piece.bytes),
-                  leg.error);
+                              transfer.whole.write ? "writing" : "reading", transfer.whole.bytes,
+                              transfer.whole.offset, transfer.whole.bytes - transfer.piece.bytes),
+                  transfer.error);
 }
 
 }  // namespace stow

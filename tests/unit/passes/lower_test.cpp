@@ -32,7 +32,7 @@ TEST(UnitCache, ChangesNoSchedule) {
     for (int order = 0; order < kNumOrderStrategies; ++order)
       for (const bool apart : {false, true}) {
         alone.order = shared.order = static_cast<OrderStrategy>(order);
-        alone.iterations_apart = shared.iterations_apart = apart;
+        alone.places_per_iteration = shared.places_per_iteration = apart;
         EXPECT_EQ(print(lower(graph, shared)), print(lower(graph, alone))) << order << apart;
       }
 }

@@ -1,4 +1,4 @@
-#include "stowage/runtime/cpu/tree_reduce.h"
+#include "stowage/runtime/comm/tree_reduce.h"
 
 #include <algorithm>
 #include <bit>
@@ -7,13 +7,10 @@
 #include <type_traits>
 
 #include "stowage/base/error.h"
-#include "stowage/runtime/cpu/kernels/half.h"
+#include "stowage/core/half.h"
 
 namespace stow::comm {
 namespace {
-
-using cpu::narrow;
-using cpu::widen;
 
 // Elements that go through the tree at a time: the nodes on a path to a leaf fit the first cache.
 constexpr int64_t kBlockElems = 512;
@@ -128,8 +125,8 @@ void tree_reduce(ReduceKind kind, DType dtype, std::span<const std::byte* const>
   switch (dtype) {
     case DType::kF64: return run_numbers<double>(kind, parts, n_elems, out);
     case DType::kF32: return run_numbers<float>(kind, parts, n_elems, out);
-    case DType::kBF16: return run_numbers<cpu::Bf16>(kind, parts, n_elems, out);
-    case DType::kF16: return run_numbers<cpu::F16>(kind, parts, n_elems, out);
+    case DType::kBF16: return run_numbers<Bf16>(kind, parts, n_elems, out);
+    case DType::kF16: return run_numbers<F16>(kind, parts, n_elems, out);
     case DType::kI64: return run_numbers<int64_t>(kind, parts, n_elems, out);
     case DType::kI32: return run_numbers<int32_t>(kind, parts, n_elems, out);
     case DType::kI8: return run_numbers<int8_t>(kind, parts, n_elems, out);

@@ -1,4 +1,4 @@
-#include "stowage/runtime/cpu/reference/row_program_reference.h"
+#include "stowage/runtime/cpu/row_program_reference.h"
 
 #include <algorithm>
 #include <bit>

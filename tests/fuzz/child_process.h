@@ -24,7 +24,7 @@ inline uint64_t environment(const char* name, uint64_t otherwise) {
   return text && *text ? std::strtoull(text, nullptr, 10) : otherwise;
 }
 /// True if each check runs in a child process: programs whose check aborts can then be shrunk, too.
-inline bool forks() {
+inline bool forks_checks() {
   return environment("STOW_FUZZ_FORK", 0) != 0;
 }
 

@@ -57,7 +57,7 @@ std::vector<Bytes> run(const Planned& planned, const Graph& graph, const std::ve
   Device::Capacities capacities{};
   for (size_t kind = 0; kind < capacities.size(); ++kind)
     capacities[kind] = planned.plan.analysis.kinds[kind].total_bytes;
-  const TargetPtr target = cpu_target(1);
+  const TargetPtr target = host_target(1);
   const auto device = std::make_shared<Device>("exact", capacities, target);
   std::vector<DeviceBufferPtr> arguments;
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -88,7 +88,7 @@ int count(const Sentences& sentences, std::string_view subject) {
 // A graph lowered and laid out under those bounds computes what it did, and needs no less.
 Schedule check_lowered(const Graph& graph, OrderStrategy order, const LowerLimits& limits,
                        const std::string& subject) {
-  const TargetPtr target = cpu_target(1);
+  const TargetPtr target = host_target(1);
   LowerOptions options = lowering_options({}, *target);
   options.order = order;
   const Schedule whole = lower(graph, options);
@@ -133,7 +133,7 @@ TEST(SearchLimits, OfPiecesOfAConcatenation) {
 
 // Greedy packing leaves gaps in some of these; beyond the bound they stay, and are reported.
 TEST(SearchLimits, OfBuffersThatAreSearched) {
-  const TargetPtr target = cpu_target(1);
+  const TargetPtr target = host_target(1);
   int n_reported = 0;
   for (int n = 3; n < 15; ++n) {
     const auto loss = [&](const Arrays& w, const Array& x) {
@@ -197,13 +197,13 @@ Offloaded offloaded(double room) {
     w.push_back(Array::abstract(ArrayType{DType::kF32, Shape{32, 32}, host}));
   Offloaded o{prepared(jit(step).lower(w, Array::abstract({16, 32})).graph()), {}};
   o.options.capacities[0] = 1;
-  const auto least = search_plan(o.graph, o.options, *cpu_target(1)).planned.plan.analysis.device().total_bytes;
+  const auto least = search_plan(o.graph, o.options, *host_target(1)).planned.plan.analysis.device().total_bytes;
   o.options.capacities[0] = static_cast<int64_t>(room * static_cast<double>(least));
   return o;
 }
 
 Sentences check_search(const Offloaded& o, const PlanSearchLimits& limits) {
-  const TargetPtr target = cpu_target(1);
+  const TargetPtr target = host_target(1);
   const FoundPlan found = search_plan(o.graph, o.options, *target, limits);
   const MemoryAnalysis& a = found.planned.plan.analysis;
   EXPECT_LE(a.device().total_bytes, o.options.capacities[0]);
@@ -224,7 +224,7 @@ TEST(SearchLimits, OfMovesAhead) {
   const Offloaded o = offloaded(1.15);
   EXPECT_EQ(count(check_search(o, {}), "overlap: "), 0);
   EXPECT_EQ(count(check_search(o, {.overlap = {.trials = 1}}), "overlap: "), 0);
-  const OverlapLimits bounds[] = {{.trial_instants = 1}, {.instants = 1}, {.work = 0}};
+  const OverlapLimits bounds[] = {{.trial_instants = 1}, {.total_instants = 1}, {.work = 0}};
   for (const OverlapLimits& bound : bounds)
     EXPECT_THAT(check_search(o, {.overlap = bound}),
                 Contains("overlap: choices of moves that run ahead were tried up to a limit of work; "

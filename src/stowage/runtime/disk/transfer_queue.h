@@ -1,5 +1,5 @@
-// Flight: pieces in flight between a disk and memory, with retries after short or interrupted
-// transfers. It does not cut windows into pieces; disk/window.h does.
+// TransferQueue: pieces in flight between a disk and memory, with retries after short or
+// interrupted transfers. It does not cut windows into pieces; disk/window.h does.
 #pragma once
 
 #include <array>
@@ -12,15 +12,16 @@ namespace stow {
 
 /// A queue of pieces that are awaited in the order in which they began. The destructor waits for
 /// all pieces in flight; the caller may free their memory afterwards.
-class Flight {
+class TransferQueue {
  public:
   /// `faults`: injected faults for tests; null: none. `folder`: names the disk in errors.
   /// `block_bytes`: the disk's block; the rest of a short transfer begins at a multiple of it.
-  Flight(DiskQueue& queue, DiskFaults* faults, const std::string& folder, int64_t block_bytes)
+  TransferQueue(DiskQueue& queue, DiskFaults* faults, const std::string& folder,
+                int64_t block_bytes)
       : queue_(queue), faults_(faults), folder_(folder), block_bytes_(block_bytes) {}
-  ~Flight();
-  Flight(const Flight&) = delete;
-  Flight& operator=(const Flight&) = delete;
+  ~TransferQueue();
+  TransferQueue(const TransferQueue&) = delete;
+  TransferQueue& operator=(const TransferQueue&) = delete;
 
   /// Largest number of pieces in flight, not counting the piece of move_now().
   static constexpr int kMost = DiskQueue::kDepth - 1;
@@ -37,7 +38,7 @@ class Flight {
 
  private:
   // A piece in flight.
-  struct Leg {
+  struct Transfer {
     DiskPiece piece;  // the part that has not moved yet
     DiskPiece whole;
     int attempts = 0;  // attempts in a row that moved nothing
@@ -45,7 +46,7 @@ class Flight {
     bool in_queue = false;
   };
 
-  // `number`: index in legs_.
+  // `number`: index in transfers_.
   void launch(int number);                  // submits the part that has not moved yet
   void settle(int number, int64_t result);  // handles a result: done, retried or an error
   void wait_for(int number);                // throws DiskError if the piece failed
@@ -54,7 +55,7 @@ class Flight {
   DiskFaults* faults_;
   const std::string& folder_;
   int64_t block_bytes_;
-  std::array<Leg, DiskQueue::kDepth> legs_;
+  std::array<Transfer, DiskQueue::kDepth> transfers_;
   uint64_t begun_ = 0, ended_ = 0;
   bool gives_up_ = false;  // true in the destructor: results are ignored
 };

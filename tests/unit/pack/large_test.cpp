@@ -6,11 +6,11 @@
 #include <algorithm>
 #include <cmath>
 
-#include "stowage/pack/climb.h"
 #include "stowage/pack/eject.h"
 #include "stowage/pack/exact.h"
 #include "stowage/pack/sections.h"
 #include "stowage/pack/skyline_pass.h"
+#include "stowage/pack/staged_pass.h"
 #include "tests/support/pack_instances.h"
 #include "tests/support/pack_items.h"
 
@@ -105,7 +105,7 @@ TEST(SkylinePass, LeavesOutWhatHasNoRoom) {
 }
 
 // Choosing at each stage leaves out a tenth of what passes do, where both nearly fit.
-TEST(Climb, LeavesOutLessThanPasses) {
+TEST(StagedPass, LeavesOutLessThanPasses) {
   const auto nature = std::find_if(all_natures().begin(), all_natures().end(), [](const Nature& n) {
     return n.name == std::string_view("full-heap-large");
   });
@@ -121,17 +121,19 @@ TEST(Climb, LeavesOutLessThanPasses) {
       ++strategy.seed;
       return strategy;
     };
-    double of_passes = 0, of_climbs = 0;
+    double of_passes = 0, of_staged = 0;
     for (int i = 0; i < 4; ++i) {
       ASSERT_TRUE(skyline.run(draw(), capacity, {}));
       of_passes += skyline.area_left_out();
-      ASSERT_TRUE(climb(skyline, {.capacity = capacity, .n_stages = 50, .draw = draw}));
-      of_climbs += skyline.area_left_out();
+      ASSERT_TRUE(staged_pass(skyline, {.capacity = capacity, .n_stages = 50, .draw = draw}));
+      of_staged += skyline.area_left_out();
     }
-    EXPECT_LT(of_climbs, of_passes / 10);
+    EXPECT_LT(of_staged, of_passes / 10);
     EXPECT_LE(skyline.height(), capacity);
-    EXPECT_FALSE(climb(skyline, {.capacity = capacity, .draw = draw, .stop = [] { return true; }}));
-    EXPECT_FALSE(climb(skyline, {.capacity = capacity / 2, .most_left_out = 10, .draw = draw}));
+    EXPECT_FALSE(
+        staged_pass(skyline, {.capacity = capacity, .draw = draw, .stop = [] { return true; }}));
+    EXPECT_FALSE(
+        staged_pass(skyline, {.capacity = capacity / 2, .most_left_out = 10, .draw = draw}));
   }
 }
 

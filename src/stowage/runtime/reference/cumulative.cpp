@@ -1,5 +1,5 @@
-#include "stowage/runtime/cpu/reference/families.h"
-#include "stowage/runtime/cpu/reference/lanes.h"
+#include "stowage/runtime/reference/families.h"
+#include "stowage/runtime/reference/lanes.h"
 
 namespace stow::ref {
 namespace {

@@ -1,4 +1,4 @@
-#include "stowage/pack/climb.h"
+#include "stowage/pack/staged_pass.h"
 
 #include <cmath>
 
@@ -13,7 +13,7 @@ constexpr int kMoreTries = 5;
 
 }  // namespace
 
-bool climb(SkylinePass& skyline, const ClimbOptions& options) {
+bool staged_pass(SkylinePass& skyline, const StagedPassOptions& options) {
   const auto capacity = static_cast<double>(options.capacity);
   SkylinePass::State base, best;
   skyline.begin(options.capacity);

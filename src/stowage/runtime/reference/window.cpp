@@ -1,8 +1,8 @@
 #include <cmath>
 #include <vector>
 
-#include "stowage/runtime/cpu/reference/element.h"
-#include "stowage/runtime/cpu/reference/families.h"
+#include "stowage/runtime/reference/element.h"
+#include "stowage/runtime/reference/families.h"
 
 namespace stow::ref {
 namespace {

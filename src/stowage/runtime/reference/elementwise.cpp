@@ -2,8 +2,8 @@
 #include <limits>
 
 #include "stowage/base/error.h"
-#include "stowage/runtime/cpu/reference/element.h"
-#include "stowage/runtime/cpu/reference/families.h"
+#include "stowage/runtime/reference/element.h"
+#include "stowage/runtime/reference/families.h"
 
 namespace stow::ref {
 namespace {

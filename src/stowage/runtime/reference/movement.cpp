@@ -1,7 +1,7 @@
 #include <algorithm>
 
-#include "stowage/runtime/cpu/reference/element.h"
-#include "stowage/runtime/cpu/reference/families.h"
+#include "stowage/runtime/reference/element.h"
+#include "stowage/runtime/reference/families.h"
 
 namespace stow::ref {
 namespace {

@@ -1,11 +1,11 @@
-#include "stowage/runtime/cpu/reference/reference.h"
+#include "stowage/runtime/reference/reference.h"
 
 #include <cmath>
 #include <limits>
 
 #include "stowage/base/error.h"
-#include "stowage/runtime/cpu/reference/families.h"
 #include "stowage/runtime/debug_print.h"
+#include "stowage/runtime/reference/families.h"
 
 namespace stow {
 

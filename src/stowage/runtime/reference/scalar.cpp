@@ -3,7 +3,7 @@
 #include <numbers>
 
 #include "stowage/base/error.h"
-#include "stowage/runtime/cpu/reference/families.h"
+#include "stowage/runtime/reference/families.h"
 
 namespace stow::ref {
 namespace {

@@ -1,16 +1,18 @@
 // bf16 and f16 as storage: 16-bit patterns and their scalar conversions to and from f32.
-// Not arithmetic types: sums and products are f32.
+// Not arithmetic types, whose sums and products are f32, and not loops over arrays.
 #pragma once
 
 #include <bit>
 #include <cstdint>
 #include <type_traits>
 
-namespace stow::cpu {
+namespace stow {
 
+/// The bits of a bf16.
 struct Bf16 {
   uint16_t bits;
 };
+/// The bits of an f16.
 struct F16 {
   uint16_t bits;
 };
@@ -55,4 +57,4 @@ inline void narrow(float x, F16& to) {
   to.bits = static_cast<uint16_t>(sign | m);
 }
 
-}  // namespace stow::cpu
+}  // namespace stow

@@ -94,7 +94,7 @@ KindAnalysis plan(const Graph& graph) {
 
 Schedule schedule_of(const Graph& graph) {
   LowerOptions options;
-  const TargetPtr target = cpu_target(1);
+  const TargetPtr target = host_target(1);
   options.target = kernel_target(*target);
   return lower(remove_dead_code(realize_residuals(simplify(flatten_checkpoints(graph)), nullptr)),
                options);

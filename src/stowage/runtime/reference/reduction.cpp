@@ -2,9 +2,9 @@
 #include <cmath>
 #include <numeric>
 
-#include "stowage/runtime/cpu/reference/element.h"
-#include "stowage/runtime/cpu/reference/families.h"
-#include "stowage/runtime/cpu/reference/lanes.h"
+#include "stowage/runtime/reference/element.h"
+#include "stowage/runtime/reference/families.h"
+#include "stowage/runtime/reference/lanes.h"
 
 namespace stow::ref {
 namespace {

@@ -1,4 +1,4 @@
-#include "stowage/runtime/cpu/reference/element.h"
+#include "stowage/runtime/reference/element.h"
 
 #include <cmath>
 #include <cstring>

@@ -2,8 +2,8 @@
 #include <cmath>
 #include <limits>
 
-#include "stowage/runtime/cpu/reference/element.h"
-#include "stowage/runtime/cpu/reference/families.h"
+#include "stowage/runtime/reference/element.h"
+#include "stowage/runtime/reference/families.h"
 
 namespace stow::ref {
 namespace {

@@ -2,7 +2,7 @@
 // Not for kernels.
 #pragma once
 
-#include "stowage/runtime/cpu/reference/element.h"
+#include "stowage/runtime/reference/element.h"
 
 namespace stow::ref {
 

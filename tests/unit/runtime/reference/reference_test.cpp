@@ -1,4 +1,4 @@
-#include "stowage/runtime/cpu/reference/reference.h"
+#include "stowage/runtime/reference/reference.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,7 +6,7 @@
 #include <cmath>
 #include <limits>
 
-#include "stowage/runtime/cpu/reference/element.h"
+#include "stowage/runtime/reference/element.h"
 #include "tests/support/test_tensor.h"
 
 // Golden values are from NumPy 2.4, SciPy 1.17 and JAX 0.10 on the CPU unless they follow from the

@@ -9,11 +9,11 @@
 
 namespace stow::pack {
 
-struct ClimbOptions {
+struct StagedPassOptions {
   int64_t capacity = 0;  // Bytes.
   int n_stages = 100;
   int n_tries = 4;  // Tries per stage; the stages of the last quarter have five times as many.
-  int32_t most_left_out = INT32_MAX;   // Number of left-out buffers above which climb() gives up.
+  int32_t most_left_out = INT32_MAX;  // Number of left-out buffers above which the pass gives up.
   std::function<SkylineStrategy()> draw;  // Returns a strategy for each try.
   std::function<bool()> stop;
 };
@@ -24,6 +24,6 @@ struct ClimbOptions {
 /// as much as a choice among whole passes. Costs as much as 2 * n_tries passes.
 /// Returns false if stop() was true or more than most_left_out buffers had no room; the pass is
 /// then invalid.
-bool climb(SkylinePass& skyline, const ClimbOptions& options);
+bool staged_pass(SkylinePass& skyline, const StagedPassOptions& options);
 
 }  // namespace stow::pack
