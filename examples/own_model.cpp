@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 using namespace stow;
@@ -52,6 +53,13 @@ class Network : public TrainModel {
     p.add("layers/b", Array::abstract(Shape{kLayers, kWidth}));
     p.add("out", Array::abstract(Shape{kWidth}));
     return p;
+  }
+  // A mesh does not cut the axis of the layers, and Muon takes the matrices beside it.
+  std::vector<WeightAxis> axes_of(std::string_view path) const override {
+    if (!path.starts_with("layers/")) return {};
+    std::vector<WeightAxis> axes(path == "layers/w" ? 3 : 2);
+    axes[0].name = "layers";
+    return axes;
   }
   NamedArrays init(const Array& key) const override {
     NamedArrays p;

@@ -11,6 +11,7 @@
 #include "stowage/ops/build.h"
 #include "stowage/runtime/streams.h"
 #include "stowage/stowage.h"
+#include "stowage/train/decoder_model.h"
 #include "stowage/train/trainer.h"
 #include "tests/fuzz/near.h"
 #include "tests/fuzz/random_program.h"
@@ -149,7 +150,7 @@ class TargetsTrain : public ::testing::Test {
   // The losses of each step, as bits. Measured is what was predicted, of each memory.
   std::vector<std::string> losses(TrainConfig c, const TargetPtr& target, bool resume = false) {
     c.train.out += target->name();
-    const Job job(c, target);
+    const Job job(c, target, decoder_model);
     const Choice choice = choose_plan(job, budgets_of(c, {}));
     EXPECT_TRUE(choice.plan);
     const BytesByKind& peak = choice.plan->peak_bytes;

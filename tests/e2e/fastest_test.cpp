@@ -10,6 +10,7 @@
 #include "stowage/plan/memory_plan.h"
 #include "stowage/runtime/null/simulate.h"
 #include "stowage/session/overlap.h"
+#include "stowage/train/decoder_model.h"
 #include "stowage/train/fastest.h"
 #include "stowage/train/fit.h"
 #include "stowage/tune/devices.h"
@@ -155,7 +156,7 @@ TEST(Fastest, EstimatesOfWhatIsNotPlannedHold) {
   int n_passed_over = 0, n_fit = 0;
   for (int n = 0; n < 3; ++n) {
     const TrainConfig c = random_config(random);
-    const Job job(c, 1);
+    const Job job(c, 1, decoder_model);
     const std::vector<int64_t> among = budgets_between(job, 5);
     const Budgets budgets = budgets_of(c, among[random() % among.size()]);
     const std::vector<Placement> ladder = ladder_of(job);
@@ -228,7 +229,7 @@ TEST(Fastest, OverAMeshADeviceCountsThatWasNamed) {
 // A few moves ahead take no more than the capacity, and no longer than none.
 TEST(Fastest, AFewMovesAheadStayWithinTheCapacity) {
   const TrainConfig c = small_config();
-  const Job job(c, 1);
+  const Job job(c, 1, decoder_model);
   const Placement p = {.policy = StepPolicy::kOffloadNamed, .optimizer = MemoryKind::kPinnedHost};
   const JobPlan plan = job.plan(p, {}, false);
   const Schedule& schedule = plan.programs.step->schedule();

@@ -9,6 +9,7 @@
 
 #include "stowage/ir/schedule.h"
 #include "stowage/ir/schedule_walk.h"
+#include "stowage/train/decoder_model.h"
 #include "stowage/train/trainer.h"
 
 namespace stow {
@@ -46,7 +47,7 @@ class MeshTraining : public ::testing::Test {
 
   // The losses of each step. On each device measured is what was predicted.
   Losses train(const TrainConfig& c, bool resume = false) {
-    const Job job(c, 1);
+    const Job job(c, 1, decoder_model);
     const Budgets budgets = budgets_of(c, c.memory.device);
     const Choice choice = choose_plan(job, budgets);
     EXPECT_TRUE(choice.plan);
@@ -195,7 +196,7 @@ TEST_F(MeshTraining, WeightsOfBf16AndTheBestCheckpointWorkOverAMesh) {
 // The gradient of a weight is reduced and scattered where it is made: no position ever sums a whole one.
 TEST_F(MeshTraining, NoGradientOfAWeightIsReducedWhole) {
   const TrainConfig c = config(1, 4, 2);
-  const Job job(c, 1);
+  const Job job(c, 1, decoder_model);
   Placement placement;
   placement.policy = StepPolicy::kRecompute;
   const JobPlan plan = job.plan(placement);
@@ -225,7 +226,7 @@ TEST_F(MeshTraining, FullyShardedMemoryIsThatOfTheFormula) {
     c.model = {.dim = 512, .layers = 8, .heads = 8, .kv_heads = 4, .ffn = 1376, .vocab = 8192, .tied = false};
     c.data.batch = 16;
     c.data.seq = 256;
-    const Job job(c, 1);
+    const Job job(c, 1, decoder_model);
     Placement placement;
     placement.policy = StepPolicy::kRecompute;
     const JobPlan plan = job.plan(placement, {}, false);

@@ -12,6 +12,7 @@
 #include "stowage/io/json.h"
 #include "stowage/nn/decoder.h"
 #include "stowage/train/data.h"
+#include "stowage/train/decoder_model.h"
 #include "stowage/train/job.h"
 #include "stowage/train/optimizer.h"
 #include "stowage/train/step.h"
@@ -55,7 +56,7 @@ class NaiveTest : public ::testing::Test {
   }
 
   std::vector<float> train(const Placement& placement, int threads) const {
-    const JobPlan plan = Job(config_, threads).plan(placement);
+    const JobPlan plan = Job(config_, threads, decoder_model).plan(placement);
     const DevicePtr device = Device::cpu_with_capacity(Device::unlimited_bytes(), threads);
     std::vector<DeviceBufferPtr> state = first_state(plan, *device);
     const size_t n = state.size();
@@ -77,7 +78,7 @@ class NaiveTest : public ::testing::Test {
     const Graph graph = trace_step(config_, *model, types, {}, {});
     const DevicePtr device = Device::cpu_with_capacity(Device::unlimited_bytes(), 1);
     std::vector<Bytes> state;
-    for (const DeviceBufferPtr& leaf : first_state(Job(config_, 1).plan({}), *device))
+    for (const DeviceBufferPtr& leaf : first_state(Job(config_, 1, decoder_model).plan({}), *device))
       state.push_back(bytes_of(leaf));
     const size_t n = state.size();
     std::vector<float> losses;

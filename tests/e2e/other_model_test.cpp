@@ -11,7 +11,9 @@
 
 #include "stowage/stowage.h"
 #include "stowage/train/data.h"
+#include "stowage/train/step_run.h"
 #include "stowage/train/trainer.h"
+#include "tests/support/message_of.h"
 
 namespace stow {
 namespace {
@@ -49,15 +51,21 @@ class Mlp : public TrainModel {
 
   NamedArrays parameters() const override {
     NamedArrays p;
-    p.add("layers/w", Array::abstract(Shape{kLayers, kWidth, kWidth}));
-    p.add("layers/b", Array::abstract(Shape{kLayers, kWidth}));
+    p.add("blocks/w", Array::abstract(Shape{kLayers, kWidth, kWidth}));
+    p.add("blocks/b", Array::abstract(Shape{kLayers, kWidth}));
     p.add("out", Array::abstract(Shape{kWidth}));
     return p;
   }
+  std::vector<WeightAxis> axes_of(std::string_view path) const override {
+    if (!path.starts_with("blocks/")) return {};
+    std::vector<WeightAxis> axes(path == "blocks/w" ? 3 : 2);
+    axes[0] = {"layers", kLayers};
+    return axes;
+  }
   NamedArrays init(const Array& key) const override {
     NamedArrays p;
-    p.add("layers/w", random::normal(random::fold_in(key, 0), {kLayers, kWidth, kWidth}) * 0.2);
-    p.add("layers/b", zeros({kLayers, kWidth}));
+    p.add("blocks/w", random::normal(random::fold_in(key, 0), {kLayers, kWidth, kWidth}) * 0.2);
+    p.add("blocks/b", zeros({kLayers, kWidth}));
     p.add("out", random::normal(random::fold_in(key, 1), {kWidth}) * 0.2);
     return p;
   }
@@ -93,6 +101,16 @@ class Mlp : public TrainModel {
 };
 
 TrainModelPtr mlp(const TrainConfig& config) { return std::make_shared<const Mlp>(config); }
+
+// The same, and it says which gradients need the backward pass of its layers.
+class MlpThatNamesItsStack : public Mlp {
+ public:
+  using Mlp::Mlp;
+  bool reaches_layers(std::string_view path) const override { return path.starts_with("blocks/"); }
+};
+TrainModelPtr mlp_that_names_its_stack(const TrainConfig& config) {
+  return std::make_shared<const MlpThatNamesItsStack>(config);
+}
 
 class OtherModel : public ::testing::Test {
  protected:
@@ -154,15 +172,18 @@ class OtherModel : public ::testing::Test {
 TEST_F(OtherModel, LearnsWithTheSameBitsUnderEveryPolicy) {
   std::vector<std::string> losses;
   std::vector<int64_t> peaks;
-  for (const std::string policy : {"save_all", "recompute", "nested"}) {
+  for (const std::string policy : {"save_all", "recompute", "nested", "offload_carries"}) {
     TrainConfig c = config(policy, 8);
     c.memory.policy = policy;
+    if (policy == "offload_carries") c.runtime.platform = "virtual";
     const Outcome o = train(c);
     if (losses.empty()) losses = o.losses;
     EXPECT_EQ(o.losses, losses) << policy;
     EXPECT_LT(*o.summary.find("last_loss")->as_double(), *o.summary.find("first_loss")->as_double());
     EXPECT_TRUE(std::isfinite(*o.summary.find("validation_loss")->as_double()));
-    peaks.push_back(*o.summary.find("measured_peak_bytes")->find("device")->as_int());
+    const Json& measured = *o.summary.find("measured_peak_bytes");
+    peaks.push_back(*measured.find("device")->as_int());
+    EXPECT_EQ(*measured.find("pinned_host")->as_int() > 0, policy == "offload_carries") << policy;
   }
   EXPECT_GT(peaks[0], peaks[1]);
 }
@@ -199,6 +220,64 @@ TEST_F(OtherModel, ResumesToTheBit) {
   std::vector<std::string> joined = first.losses;
   joined.insert(joined.end(), second.losses.begin(), second.losses.end());
   EXPECT_EQ(joined, whole.losses);
+}
+
+TEST_F(OtherModel, AStepByItselfTakesABatchOfTheModelsData) {
+  const TrainConfig c = config("step", 1);
+  const Outcome trained = train(c);
+  ASSERT_EQ(trained.losses.size(), 1u);
+  StepRunOptions options;
+  options.config = c;
+  options.budget_bytes = Device::unlimited_bytes();
+  options.factory = mlp;
+  Result<StepRun> run = StepRun::make(options);
+  ASSERT_TRUE(run.ok()) << run.error();
+  EXPECT_EQ(hex_float(run->step()), trained.losses[0]);
+  EXPECT_EQ(run->measured_peak_bytes(), run->program().memory_analysis().device().total_bytes);
+  options.tokens_path = "tokens.safetensors";
+  EXPECT_THAT(StepRun::make(options).error(),
+              ::testing::HasSubstr("tokens.safetensors: expected a model whose batch is 'tokens' i32 "
+                                   "alone, got 'x' f32[256,48], 'y' f32[256]"));
+}
+
+TEST_F(OtherModel, AnOffloadIsRefusedIfTheModelSaysThatNothingTrainedReachesTheLayers) {
+  TrainConfig c = config("frozen", 1);
+  c.runtime.platform = "virtual";
+  c.memory.policy = "offload_carries";
+  const std::string kNone = "nothing was thrown";
+  const auto refusal = [&](const ModelFactory& factory) {
+    return message_of([&] { Job(c, 1, factory); });
+  };
+  EXPECT_EQ(refusal(mlp_that_names_its_stack), kNone);
+  c.optimizer.freeze = "out";
+  EXPECT_EQ(refusal(mlp_that_names_its_stack), kNone);
+  c.optimizer.freeze = "blocks";
+  EXPECT_THAT(refusal(mlp_that_names_its_stack),
+              ::testing::HasSubstr("memory.policy = offload_carries has no effect with "
+                                   "optimizer.freeze = blocks"));
+  EXPECT_EQ(refusal(mlp), kNone) << "it does not say";
+}
+
+TEST_F(OtherModel, MuonTakesItsMatrices) {
+  TrainConfig c = config("muon", 2);
+  c.optimizer.name = "muon";
+  const optim::Mask matrices = Mlp(c).muon_matrices();
+  const NamedArrays parameters = Mlp(c).parameters();
+  for (size_t i = 0; i < parameters.names.size(); ++i)
+    EXPECT_EQ(matrices({parameters.names[i], parameters.arrays[i]}),
+              parameters.names[i] == "blocks/w")
+        << parameters.names[i];
+  EXPECT_TRUE(std::isfinite(*train(c).summary.find("last_loss")->as_double()));
+  c.optimizer.freeze = "blocks/w";
+  EXPECT_THROW(Job(c, 1, mlp), TraceError);
+}
+
+TEST_F(OtherModel, IsDescribedByItsRows) {
+  TrainConfig c = config("described", 1);
+  EXPECT_THAT(Job(c, 1, mlp).describe(), ::testing::HasSubstr("an MLP; 256 rows a step"));
+  c.data.accumulate = 2;
+  EXPECT_THAT(Job(c, 1, mlp).describe(),
+              ::testing::HasSubstr("an MLP; 2 microbatches of 256 rows a step"));
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 // plan --html: the figures of the page are those of `plan --json`, to the byte, and each chart adds up;
 // names from outside stay text, and the page stays small.
+#include "stowage/train/decoder_model.h"
 #include "stowage/train/plan_page.h"
 
 #include <gmock/gmock.h>
@@ -80,7 +81,7 @@ class PlanPageTest : public ::testing::Test {
     for (const char* setting : {"model.dim=32", "model.ffn=64", "data.batch=4", "data.seq=32"})
       settings.emplace_back(setting);
     const TrainConfig config = *load_train_config({.settings = settings, .memory = memory});
-    const Job job(config, 1);
+    const Job job(config, 1, decoder_model);
     const Budgets budgets = budgets_of(config, config.memory.device);
     const Choice choice = choose_plan(job, budgets);
     EXPECT_TRUE(choice.plan.has_value());
@@ -250,7 +251,7 @@ TEST_F(PlanPageTest, ALongTimelineIsBoundedAndKeepsItsPeak) {
 TEST_F(PlanPageTest, AColumnShowsTheFullestOfItsInstants) {
   const Job job(*load_train_config({.settings = {"model.dim=32", "model.layers=3", "model.ffn=64",
                                                  "data.batch=2", "data.seq=32"}}),
-                1);
+                1, decoder_model);
   const JobPlan plan = job.plan({}, {});
   const Schedule& schedule = plan.programs.step->schedule();
   const OwnerTimeline whole = owner_timeline(schedule, MemoryKind::kDevice, SIZE_MAX);

@@ -10,6 +10,7 @@
 #include "stowage/base/bytes.h"
 #include "stowage/cli/commands.h"
 #include "stowage/io/files.h"
+#include "stowage/train/decoder_model.h"
 #include "stowage/train/trainer.h"
 #include "stowage/tune/devices.h"
 #include "tests/support/file_size_limit.h"
@@ -61,7 +62,7 @@ class Refusal : public ::testing::Test {
     return o;
   }
   static Job job_of(const std::vector<std::string>& settings) {
-    return Job(*load_train_config({.settings = settings}), 1);
+    return Job(*load_train_config({.settings = settings}), 1, decoder_model);
   }
   static int64_t bytes(const Json& object, const char* field, const char* kind) {
     return *object.find(field)->find(kind)->as_int();
@@ -340,7 +341,7 @@ TEST_F(Refusal, RemediesAreWhatAPlanOfThemTakes) {
   TrainConfig c;
   c.model = {.dim = 32, .layers = 4, .heads = 4, .kv_heads = 2, .ffn = 64, .vocab = 256, .tied = false};
   c.data = {.path = "none", .batch = 4, .seq = 32};
-  const Job job(c, 1);
+  const Job job(c, 1, decoder_model);
   const Budgets budgets = budgets_of(c, int64_t{700} << 10);
   const Choice choice = choose_plan(job, budgets);
   ASSERT_FALSE(choice.plan);
@@ -348,7 +349,7 @@ TEST_F(Refusal, RemediesAreWhatAPlanOfThemTakes) {
       choice.candidates.begin(), choice.candidates.end(),
       [](const Candidate& a, const Candidate& b) { return a.peak_bytes[0] < b.peak_bytes[0]; });
   bool bf16 = false, chunk = false, block = false;
-  for (const Remedy& r : plan_remedies(Job(c, 1), choice, budgets)) {
+  for (const Remedy& r : plan_remedies(Job(c, 1, decoder_model), choice, budgets)) {
     EXPECT_EQ(!r.over, r.peak_bytes <= *budgets[0]) << r.change;
     TrainConfig changed = c;
     if (r.change.starts_with("--set train.compute=bf16 ")) {
@@ -364,7 +365,8 @@ TEST_F(Refusal, RemediesAreWhatAPlanOfThemTakes) {
       continue;
     }
     EXPECT_TRUE(r.changes_numbers);
-    EXPECT_EQ(r.peak_bytes, Job(changed, 1).plan(least.placement, budgets).peak_bytes[0]);
+    EXPECT_EQ(r.peak_bytes,
+              Job(changed, 1, decoder_model).plan(least.placement, budgets).peak_bytes[0]);
   }
   EXPECT_TRUE(bf16);
   EXPECT_TRUE(chunk);

@@ -7,6 +7,7 @@
 #include "stowage/cli/commands.h"
 #include "stowage/io/files.h"
 #include "stowage/io/json.h"
+#include "stowage/train/decoder_model.h"
 #include "stowage/train/replication.h"
 #include "stowage/train/sweep_planner.h"
 #include "stowage/tune/devices.h"

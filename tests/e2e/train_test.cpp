@@ -17,6 +17,7 @@
 #include "stowage/core/disk_blocks.h"
 #include "stowage/io/checkpoint_file.h"
 #include "stowage/runtime/null/order_bound.h"
+#include "stowage/train/decoder_model.h"
 #include "stowage/train/forecast.h"
 #include "stowage/train/optimizer.h"
 #include "stowage/train/trainer.h"
@@ -84,7 +85,7 @@ class Train : public ::testing::Test {
 
   Outcome train(const TrainConfig& c, std::optional<int64_t> budget, bool resume = false) {
     Outcome outcome;
-    const Job job(c, omp_get_max_threads());
+    const Job job(c, omp_get_max_threads(), decoder_model);
     const Choice choice = choose_plan(job, budgets_of(c, budget));
     if (!choice.plan) return outcome;
     const std::string path = (folder_ / "out.jsonl").string();
@@ -374,7 +375,7 @@ TEST_F(Train, GradientsLieWhereTheyAreAskedTo) {
       }
     // What is elsewhere is not on the device, and is all that is there.
     int64_t model_bytes = 0;
-    const Job job(c, 1);
+    const Job job(c, 1, decoder_model);
     for (size_t i = 0; i < job.n_model_leaves(); ++i) model_bytes += job.state()[i].type.bytes();
     for (const std::string parameters : {"device", "pinned_host", "disk"}) {
       EXPECT_LT((peaks[{parameters, "pinned_host"}][0]), (peaks[{parameters, "device"}][0]));
@@ -417,7 +418,7 @@ TEST_F(Train, EvaluationComputesTheLossInBlocksOfTheVocabularyToo) {
     c.model.vocab = 16384;
     c.data.seq = 64;
     c.train.vocab_block = block;
-    const Job job(c, 1);
+    const Job job(c, 1, decoder_model);
     const Choice choice = choose_plan(job, budgets_of(c, std::nullopt));
     for (const JobPlan::Phase& phase : choice.plan->phases)
       if (phase.name == "eval") return phase.peak_bytes[0];
@@ -432,7 +433,7 @@ TEST_F(Train, TheLossIsChunkedByItself) {
   TrainConfig c = config("by-itself", 2);
   c.model.vocab = 1000;
   c.data.batch = 25;
-  const Job job(c, 1);
+  const Job job(c, 1, decoder_model);
   const auto peak = [&](const Placement& p) { return job.plan(p).peak_bytes[0]; };
   const int64_t whole = peak({.policy = StepPolicy::kSaveAll});
   const int64_t chunked = peak({.policy = StepPolicy::kSaveAll, .chunked_loss = true});
@@ -456,7 +457,7 @@ TEST_F(Train, TheLossIsWholeWhereThatNeedsLess) {
   c.data.batch = 1;
   c.data.seq = 300;
   c.runtime.platform = "virtual";
-  const Job job(c, 1);
+  const Job job(c, 1, decoder_model);
   Placement p = {.policy = StepPolicy::kRecompute};
   p.optimizer = p.parameters = p.gradients = MemoryKind::kPinnedHost;
   const int64_t whole = job.plan(p).peak_bytes[0];
@@ -474,7 +475,7 @@ TEST_F(Train, TheDefaultJobFitsATenthOfWhatSavingAllTakes) {
     c.data.path = (folder_ / "data.txt").string();
     c.memory.disk = int64_t{1} << 30;
     if (is_virtual) c.runtime.platform = "virtual";
-    const Job job(c, 2);
+    const Job job(c, 2, decoder_model);
     const int64_t all = device_bytes(c, job.plan({.policy = StepPolicy::kSaveAll}).peak_bytes);
     const Choice choice = choose_plan(job, budgets_of(c, all / 10));
     ASSERT_TRUE(choice.plan) << is_virtual;
@@ -488,7 +489,7 @@ TEST_F(Train, WhatFitsASmallBudgetFitsALargerOne) {
   c.memory.policy = "offload_all";
   c.memory.activations = c.memory.optimizer = "disk";
   c.memory.parameters = "device";
-  const Job job(c, 1);
+  const Job job(c, 1, decoder_model);
   const auto needs = [&](const JobPlan& plan) { return device_bytes(c, plan.peak_bytes); };
   const int64_t least = needs(job.plan(placement_ladder(c, decoder_model(c)->sizes())[0]));
   for (int64_t budget = least; budget < 2 * least; budget += least / 7) {
@@ -500,9 +501,10 @@ TEST_F(Train, WhatFitsASmallBudgetFitsALargerOne) {
 
 TEST_F(Train, WhatIsFrozenStaysAndCostsLess) {
   TrainConfig c = config("frozen", 4);
-  const int64_t all = choose_plan(Job(c, 1), budgets_of(c, std::nullopt)).plan->peak_bytes[0];
+  const int64_t all =
+      choose_plan(Job(c, 1, decoder_model), budgets_of(c, std::nullopt)).plan->peak_bytes[0];
   c.optimizer.freeze = "embed,layers";
-  const Job job(c, 1);
+  const Job job(c, 1, decoder_model);
   int64_t frozen_bytes = 0;
   for (const StateLeaf& leaf : job.state())
     if (leaf.name.starts_with("model/embed") || leaf.name.starts_with("model/layers"))
@@ -518,18 +520,18 @@ TEST_F(Train, WhatIsFrozenStaysAndCostsLess) {
   // What layers keep cannot be moved where they keep nothing.
   c.runtime.platform = "virtual";
   c.memory.policy = "offload_carries";
-  EXPECT_THROW(Job(c, 1), TraceError);
+  EXPECT_THROW(Job(c, 1, decoder_model), TraceError);
   c.optimizer.freeze = "layers";
-  EXPECT_NO_THROW(Job(c, 1));
+  EXPECT_NO_THROW(Job(c, 1, decoder_model));
   c.optimizer.freeze = "layer";
-  EXPECT_THROW(Job(c, 1), TraceError);
+  EXPECT_THROW(Job(c, 1, decoder_model), TraceError);
 }
 
 TEST_F(Train, ACheckpointOfAnotherOptimizerIsRefused) {
   ASSERT_EQ(train(config("other", 2), std::nullopt).status, 0);
   TrainConfig c = config("other", 4);
   c.optimizer.name = "sgd";
-  const Job job(c, 1);
+  const Job job(c, 1, decoder_model);
   RunOptions options;
   options.resume = true;
   const Choice choice = choose_plan(job, budgets_of(c, std::nullopt));
@@ -563,7 +565,7 @@ TEST_F(Train, ACheckpointOfAnotherTextIsRefusedAndOneThatMovedIsNot) {
   ASSERT_EQ(train(config("text", 2), std::nullopt).status, 0);
   TrainConfig c = config("text", 4);
   const auto resume = [&] {
-    const Job job(c, 1);
+    const Job job(c, 1, decoder_model);
     const Choice choice = choose_plan(job, budgets_of(c, std::nullopt));
     RunOptions options;
     options.resume = true;
@@ -592,7 +594,7 @@ TEST_F(Train, ADamagedCheckpointIsRefusedByName) {
   file.put('\xaa');
   file.close();
   const TrainConfig c = config("damaged", 8);
-  const Job job(c, 1);
+  const Job job(c, 1, decoder_model);
   RunOptions options;
   options.resume = true;
   const Choice choice = choose_plan(job, budgets_of(c, std::nullopt));
@@ -630,7 +632,7 @@ TEST_F(Train, AStepWithAllOnTheHostTakesTheLongerOfComputingAndMoving) {
     c.memory.policy = of.policy;
     send_all_to_host(c);
     c.memory.device = 4'000'000'000;
-    const Job job(c, 1);
+    const Job job(c, 1, decoder_model);
     const Budgets budgets = budgets_of(c, c.memory.device);
     const Choice choice = choose_plan(job, budgets);
     ASSERT_TRUE(choice.plan);
@@ -669,7 +671,9 @@ TEST_F(Train, WhatAPolicySendsAwayLeavesWithoutABudgetOfItsOwn) {
   c.memory.policy = "offload_all";
   constexpr int64_t kPlenty = 8'000'000'000;
   const auto step_of = [&] {
-    return Job(c, 1).plan({.policy = *parse_policy(c.memory.policy)}, budgets_of(c, kPlenty)).programs.step;
+    return Job(c, 1, decoder_model)
+        .plan({.policy = *parse_policy(c.memory.policy)}, budgets_of(c, kPlenty))
+        .programs.step;
   };
   const ExecutablePtr without = step_of();
   c.memory.device = kPlenty;
@@ -690,7 +694,7 @@ TEST_F(Train, ATightBudgetHidesWhatItCan) {
   c.runtime.platform = "virtual";
   c.optimizer.clip = 0;
   send_all_to_host(c);
-  const Job job(c, 1);
+  const Job job(c, 1, decoder_model);
   const DeviceDescription device = *load_device_description("rtx4080-laptop");
   for (const int64_t budget : {14 << 20, 16 << 20}) {
     const Choice choice = choose_plan(job, budgets_of(c, budget));
@@ -709,7 +713,7 @@ TEST_F(Train, ATightBudgetHidesWhatItCan) {
        {std::tuple(0.0, std::vector<int64_t>{900'000'000, 1'000'000'000, 1'100'000'000}, 1.135),
         std::tuple(1.0, std::vector<int64_t>{4'000'000'000}, 1.5)}) {
     c.optimizer.clip = clip;
-    const Job large(c, 1);
+    const Job large(c, 1, decoder_model);
     double sum = 0;
     for (const int64_t budget : budgets) {
       const Choice choice = choose_plan(large, budgets_of(c, budget));
@@ -726,7 +730,7 @@ TEST_F(Train, ATraceHoldsOneStepOfTheRun) {
   TrainConfig c = config("traced", 4);
   c.runtime.platform = "virtual";
   c.memory.optimizer = "pinned_host";
-  const Job job(c, omp_get_max_threads());
+  const Job job(c, omp_get_max_threads(), decoder_model);
   const Choice choice = choose_plan(job, budgets_of(c, std::nullopt));
   ASSERT_TRUE(choice.plan);
   const Executable& step = *choice.plan->programs.step;
@@ -807,7 +811,7 @@ TEST_F(Train, TextIsDrawnFromF32WhateverIsComputedIn) {
     c.train.compute = compute;
     c.train.sample = 3;
     c.model.vocab = 257;
-    const Job job(c, 1);
+    const Job job(c, 1, decoder_model);
     const ArrayType logits = job.plan({}).programs.sample->output_types()[0];
     EXPECT_EQ(logits.dtype, DType::kF32) << compute;
     EXPECT_EQ(logits.elems(), 257) << compute;

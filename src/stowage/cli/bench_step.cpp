@@ -11,6 +11,7 @@
 #include "stowage/cli/commands.h"
 #include "stowage/io/json.h"
 #include "stowage/runtime/device.h"
+#include "stowage/train/decoder_model.h"
 #include "stowage/train/kernel_profile.h"
 #include "stowage/train/step_run.h"
 #include "stowage/train/trainer.h"
@@ -98,6 +99,7 @@ Result<std::string> parse(std::span<const std::string> arguments, StepArguments&
   Result<TrainConfig> config = load_train_config(sources);
   if (!config) return config.failure();
   a.run.config = std::move(*config);
+  a.run.factory = decoder_model;
   a.run.threads = omp_get_max_threads();
   a.run.budget_bytes = a.run.config.memory.device.value_or(
       Device::cpu()->capacity_bytes(MemoryKind::kDevice));

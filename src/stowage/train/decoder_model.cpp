@@ -90,6 +90,8 @@ class DecoderModel : public TrainModel {
   std::vector<WeightAxis> axes_of(std::string_view path) const override {
     return weight_axes(decoder_, path);
   }
+  bool reaches_layers(std::string_view path) const override { return reaches_decoder_layers(path); }
+  optim::Mask muon_matrices() const override { return decoder_matrices(); }
   NamedArrays init(const Array& key) const override {
     return named_arrays(nn::decoder_init(decoder_, key));
   }
@@ -98,6 +100,15 @@ class DecoderModel : public TrainModel {
     batch.add("tokens",
               Array::abstract(Shape{config_.data.batch, config_.data.seq + 1}, DType::kI32));
     return batch;
+  }
+  std::optional<HostBatch> random_batch(uint64_t seed) const override {
+    const TrainConfig::Data& data = config_.data;
+    std::vector<int32_t> tokens(
+        static_cast<size_t>(data.accumulate * data.batch * (data.seq + 1)));
+    for (size_t i = 0; i < tokens.size(); ++i)
+      tokens[i] = static_cast<int32_t>(mix_bits(seed, 0x70ce5, static_cast<uint64_t>(i)) %
+                                       static_cast<uint64_t>(decoder_.vocab));
+    return HostBatch{.arrays = {bytes_of(tokens)}};
   }
   Array loss(const ModelArrays& model, const NamedArrays& batch,
              const LossForm& form) const override {
@@ -127,8 +138,13 @@ class DecoderModel : public TrainModel {
   std::string describe() const override {
     return fmt::format("{} layers of {}", decoder_.layers, decoder_.dim);
   }
+  std::string describe_batch() const override { return describe_sequences(config_); }
   ModelSizes sizes() const override {
-    return {decoder_.layers, decoder_.dim, decoder_.ffn, decoder_.vocab};
+    return {.layers = decoder_.layers,
+            .width = decoder_.dim,
+            .ffn = decoder_.ffn,
+            .vocab = decoder_.vocab,
+            .has_vocab_blocks = true};
   }
   std::vector<ModelChange> changes() const override {
     if (config_.model.tied) return {};
@@ -174,6 +190,25 @@ std::vector<WeightAxis> weight_axes(const nn::DecoderConfig& config, std::string
   for (const nn::ParameterAxis& axis : nn::decoder_axes(config, path))
     axes.push_back({axis.parts[0].name, axis.parts[0].size});
   return axes;
+}
+
+bool reaches_decoder_layers(std::string_view path) {
+  return path == "embed" || path == "saved_embed" || path.starts_with("embed/") ||
+         path.starts_with("layers/");
+}
+
+optim::Mask decoder_matrices() { return {"layers/w*"}; }
+
+std::string describe_sequences(const TrainConfig& config) {
+  return fmt::format("{} sequences of {} tokens", config.data.batch, config.data.seq);
+}
+
+std::optional<nn::StreamSharding> stream_sharding(const TrainConfig& config, int64_t tokens) {
+  if (!config.mesh.sequence || tokens % config.mesh.model != 0) return {};
+  nn::StreamSharding stream = {mesh_of(config), whole_sharding(3)};
+  stream.sharding.axes[0] = batch_axes(stream.mesh);
+  stream.sharding.axes[1].push_back(stream.mesh.axis("model"));
+  return stream;
 }
 
 TrainModelPtr decoder_model(const TrainConfig& config) {

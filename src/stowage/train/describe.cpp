@@ -109,10 +109,11 @@ std::string describe_over(const Shortfall& s, const Budgets& budgets) {
 
 // Says so if evaluation takes more than any step, since other settings lower it.
 std::string describe_evaluation(const TrainConfig& config, const JobPlan& plan) {
-  if (plan.peak_phase != "eval" || !config.model.is_from_files()) return {};
+  if (program_kind(plan.peak_phase) != ProgramKind::kEval || !config.model.is_from_files()) return {};
   int64_t step_bytes = 0;
   for (const JobPlan::Phase& phase : plan.phases)
-    if (phase.name.starts_with("step")) step_bytes = std::max(step_bytes, phase.peak_bytes[0]);
+    if (program_kind(phase.name) == ProgramKind::kStep)
+      step_bytes = std::max(step_bytes, phase.peak_bytes[0]);
   return fmt::format(
       "evaluation, not training, is what fills the device: {} against {} of a step; a smaller "
       "eval.batch or eval.seq lowers it\n",
@@ -274,8 +275,8 @@ std::string Job::describe() const {
   const std::string times =
       config_.data.accumulate == 1 ? ""
                                    : fmt::format("{} microbatches of ", config_.data.accumulate);
-  return fmt::format("{} parameters{}, {}; {}{} sequences of {} tokens a step", n_parameters(), over,
-                     model_->describe(), times, config_.data.batch, config_.data.seq);
+  return fmt::format("{} parameters{}, {}; {}{} a step", n_parameters(), over, model_->describe(),
+                     times, model_->describe_batch());
 }
 
 namespace {

@@ -235,8 +235,10 @@ class FinetuneModel : public TrainModel {
   std::vector<WeightAxis> axes_of(std::string_view path) const override {
     const std::vector<std::string> names = named_arrays(nn::decoder_abstract(decoder_)).names;
     const bool is_of_base = std::find(names.begin(), names.end(), path) != names.end();
-    return is_of_base ? weight_axes(decoder_, path) : std::vector<WeightAxis>();
+    return is_of_base ? weight_axes(decoder_, path) : adapter_axes(path);
   }
+  bool reaches_layers(std::string_view path) const override { return reaches_decoder_layers(path); }
+  optim::Mask muon_matrices() const override { return decoder_matrices(); }
   bool reads_parameters() const override { return !lora_ || files_->adapter; }
   Result<std::unique_ptr<ModelWeights>> open_weights() const override {
     if (!files_->model.weights)
@@ -305,6 +307,7 @@ class FinetuneModel : public TrainModel {
                                            decoder_.layers, decoder_.dim);
     return lora_ ? layers + ", a low-rank adapter over them" : layers;
   }
+  std::string describe_batch() const override { return describe_sequences(config_); }
   ModelSizes sizes() const override {
     ModelSizes sizes;
     sizes.layers = decoder_.layers;
@@ -378,6 +381,17 @@ class FinetuneModel : public TrainModel {
   }
   std::vector<int64_t> lengths() const {
     return bucket_lengths(config_.data.seq, config_.data.length_buckets);
+  }
+  // Of an adapter's array, only the axis of the layers has a name.
+  std::vector<WeightAxis> adapter_axes(std::string_view path) const {
+    const NamedArrays weights = parameters();
+    const auto at = std::find(weights.names.begin(), weights.names.end(), path);
+    if (at == weights.names.end()) return {};
+    const Array& weight = weights.arrays[static_cast<size_t>(at - weights.names.begin())];
+    std::vector<WeightAxis> axes(weight.shape().dims().size());
+    const bool is_stack = path.starts_with("layers/") || path.find("/layers/") != path.npos;
+    if (is_stack && !axes.empty()) axes[0].name = "layers";
+    return axes;
   }
   double dropout() const { return lora_ ? lora_->dropout : 0; }
   DType frozen_dtype() const {

@@ -27,11 +27,24 @@ std::string step_phase(size_t shape) {
   return shape == 0 ? "step" : fmt::format("step (batch shape {})", shape);
 }
 
+ProgramKind program_kind(std::string_view phase) {
+  if (phase == kInitPhase) return ProgramKind::kInit;
+  if (phase == kEvalPhase) return ProgramKind::kEval;
+  if (phase == kSamplePhase) return ProgramKind::kSample;
+  return ProgramKind::kStep;
+}
+
 const Executable& JobPlan::program(std::string_view phase) const {
-  const std::pair<std::string_view, const ExecutablePtr&> named[] = {
-      {"init", programs.init}, {"eval", programs.eval}, {"sample", programs.sample}};
-  for (const auto& [name, program] : named)
-    if (phase == name) return *program;
+  switch (program_kind(phase)) {
+    case ProgramKind::kInit:
+      return *programs.init;
+    case ProgramKind::kEval:
+      return *programs.eval;
+    case ProgramKind::kSample:
+      return *programs.sample;
+    case ProgramKind::kStep:
+      break;
+  }
   for (size_t i = 0; i < programs.other_steps.size(); ++i)
     if (phase == step_phase(i + 1)) return *programs.other_steps[i];
   return *programs.step;
@@ -42,9 +55,10 @@ const MemoryAnalysis& JobPlan::peak_analysis() const {
 }
 
 std::vector<PeakOwner> JobPlan::peak_owners() const {
-  const char* const first = peak_phase.starts_with("step") ? "state"
-                            : peak_phase == "init"         ? "key or parameters"
-                                                           : "model";
+  const ProgramKind kind = program_kind(peak_phase);
+  const char* const first = kind == ProgramKind::kStep   ? "state"
+                            : kind == ProgramKind::kInit ? "key or parameters"
+                                                         : "model";
   const std::array<const char*, 3> names = {first, "frozen weights", "batch"};
   std::vector<PeakOwner> owners = peak_analysis().owners;
   for (PeakOwner& owner : owners)
@@ -116,26 +130,30 @@ Job::Job(const TrainConfig& config, TargetPtr target, ModelFactory factory,
           batch, config.mesh.replica, config.mesh.data);
   TrainState state;
   state.model = model_->parameters();
-  const Optimizer optimizer = optimizer_of(config.optimizer);
+  const Optimizer optimizer = optimizer_of(config.optimizer, *model_);
   optimizer.frozen.check(optim::GradientTransformation::leaves_by_path(state.model),
                          "optimizer.freeze: the");
   const optim::Leaves trained = optimizer.trained(state.model);
   const std::optional<StepPolicy> asked = parse_policy(config.memory.policy);
   if (asked && traits_of(*asked).offloads &&
-      std::none_of(trained.begin(), trained.end(), [](const optim::Leaf& leaf) {
-        return leaf.path == "embed" || leaf.path == "saved_embed" ||
-               leaf.path.starts_with("embed/") || leaf.path.starts_with("layers/");
+      std::none_of(trained.begin(), trained.end(), [&](const optim::Leaf& leaf) {
+        return model_->reaches_layers(leaf.path);
       }))
     trace_error(
         "memory.policy = {} has no effect with optimizer.freeze = {}: the backward pass does "
         "not reach the layers; set memory.policy=auto",
         config.memory.policy, config.optimizer.freeze);
   if (config.optimizer.name == "muon" &&
-      std::none_of(trained.begin(), trained.end(), muon_matrices()))
+      std::none_of(trained.begin(), trained.end(), model_->muon_matrices())) {
+    if (config.optimizer.freeze.empty())
+      trace_error(
+          "optimizer.name = muon has nothing to take: the model has no matrices for it; set another "
+          "optimizer");
     trace_error(
         "optimizer.name = muon has nothing to take with optimizer.freeze = {}: it takes the "
         "layers' matrices; set another optimizer or freeze less",
         config.optimizer.freeze);
+  }
   state.optimizer = optimizer.transformation.init(widened(state.model));
   // True for places that receive something.
   const auto is_away = [](const std::string& place) { return place != "auto" && place != "device"; };
@@ -247,14 +265,14 @@ Job::Traced& Job::traced(const Placement& placement) const {
       t.beside_eval[static_cast<size_t>(leaves[i].type().kind)] += state_[i].part.bytes();
   if (model_->reads_parameters())
     t.init = jit([&](const NamedArrays& parameters) {
-               TrainState s = first_state(config_, device_put(parameters, MemoryKind::kDevice));
+               TrainState s = first_state(config_, *model_, device_put(parameters, MemoryKind::kDevice));
                s = put_like(s, state);
                return RestOfState{s.optimizer, s.ema};
              }).lower(state.model).graph();
   else
     t.init = jit([&](const Array& key) {
                const NamedArrays made = in_dtypes_of(model_->init(key), model_->parameters());
-               return put_like(first_state(config_, made), state);
+               return put_like(first_state(config_, *model_, made), state);
              }).lower(Array::abstract(Shape{2}, DType::kU32)).graph();
   const NamedArrays& evaluated = first == 0 ? state.model : state.ema;
   if (model_->evaluates())
@@ -364,19 +382,19 @@ JobPlan Job::plan_phases(const Placement& placement, const Budgets& whole, bool 
       const std::span<const StateLeaf> all(state_);
       t.init_program =
           model_->reads_parameters()
-              ? plain(t.init, "init", {},
+              ? plain(t.init, kInitPhase, {},
                       over_mesh(shardings_of(all.first(n_model_leaves_)),
                                 as_results(shardings_of(all.subspan(n_model_leaves_)), 0)))
-              : plain(t.init, "init", {}, over_mesh({whole_sharding(1)}, as_results(state_lies, 0)));
+              : plain(t.init, kInitPhase, {}, over_mesh({whole_sharding(1)}, as_results(state_lies, 0)));
     }
     if (model_->evaluates() && !t.eval_program)
-      t.eval_program = plain(t.eval, "eval", t.beside_eval,
+      t.eval_program = plain(t.eval, kEvalPhase, t.beside_eval,
                              over_mesh(join(evaluated_lies, eval_shardings()), as_results({}, 1)));
     if (samples && !t.sample_program) {
       Shardings inputs;
       for (const Array& a : model_->sample_inputs().arrays)
         inputs.push_back(whole_sharding(a.rank()));
-      t.sample_program = plain(t.sample, "sample", t.beside_eval,
+      t.sample_program = plain(t.sample, kSamplePhase, t.beside_eval,
                                over_mesh(join(evaluated_lies, inputs), {whole_sharding(1)}));
     }
     plan.programs.init = t.init_program;
@@ -462,12 +480,12 @@ JobPlan Job::plan_phases(const Placement& placement, const Budgets& whole, bool 
           std::max(plan.lower_bound_bytes[kind], phase.lower_bound_bytes[kind]);
     }
   };
-  weigh("step", plan.programs.step, {});
+  weigh(step_phase(0), plan.programs.step, {});
   for (size_t i = 0; i < plan.programs.other_steps.size(); ++i)
     weigh(step_phase(i + 1), plan.programs.other_steps[i], {});
-  if (plan.programs.init) weigh("init", plan.programs.init, {});
-  if (plan.programs.eval) weigh("eval", plan.programs.eval, beside_eval);
-  if (plan.programs.sample) weigh("sample", plan.programs.sample, beside_eval);
+  if (plan.programs.init) weigh(kInitPhase, plan.programs.init, {});
+  if (plan.programs.eval) weigh(kEvalPhase, plan.programs.eval, beside_eval);
+  if (plan.programs.sample) weigh(kSamplePhase, plan.programs.sample, beside_eval);
   plan.plan_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return plan;
 }

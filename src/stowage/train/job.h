@@ -14,7 +14,6 @@
 #include "stowage/runtime/null/device_description.h"
 #include "stowage/session/compile.h"
 #include "stowage/train/config.h"
-#include "stowage/train/decoder_model.h"
 #include "stowage/train/model.h"
 #include "stowage/train/placements.h"
 
@@ -48,8 +47,18 @@ struct JobPrograms {
   }
 };
 
+/// Names of phases. Each phase of a run has one program.
+inline constexpr const char* kInitPhase = "init";
+inline constexpr const char* kEvalPhase = "eval";
+inline constexpr const char* kSamplePhase = "sample";
 /// Returns the name of a step's phase by batch shape: "step", "step (batch shape 1)", …
 std::string step_phase(size_t shape);
+
+/// The use of a program in a run.
+enum class ProgramKind { kInit, kStep, kEval, kSample };
+/// Returns the use of the program of a phase. `phase`: kInitPhase, kEvalPhase, kSamplePhase or a
+/// step_phase().
+ProgramKind program_kind(std::string_view phase);
 
 /// A plan of all programs of a job under one placement.
 struct JobPlan {
@@ -60,7 +69,7 @@ struct JobPlan {
   std::string peak_phase;           ///< Name of the phase that has the device's peak.
   /// One program, and the bytes of the run while it runs.
   struct Phase {
-    std::string name;  ///< step_phase(), "init", "eval" or "sample".
+    std::string name;  ///< step_phase(), kInitPhase, kEvalPhase or kSamplePhase.
     BytesByKind peak_bytes{}, lower_bound_bytes{};
   };
   std::vector<Phase> phases;
@@ -99,11 +108,11 @@ class Job {
  public:
   /// `overrides`: shardings of leaves of state() and frozen() that differ from the configuration's.
   /// Errors: TraceError if the model cannot be built.
-  Job(const TrainConfig& config, TargetPtr target, ModelFactory factory = decoder_model,
+  Job(const TrainConfig& config, TargetPtr target, ModelFactory factory,
       const LeafShardings& overrides = {});
   /// A job for the CPU with `threads` threads. `device`: the device that plans are made for.
-  explicit Job(const TrainConfig& config, int threads, ModelFactory factory = decoder_model,
-               DeviceDescriptionPtr device = nullptr);
+  Job(const TrainConfig& config, int threads, ModelFactory factory,
+      DeviceDescriptionPtr device = nullptr);
   ~Job();
   Job(Job&&) noexcept;
 

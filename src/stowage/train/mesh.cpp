@@ -13,16 +13,6 @@ namespace {
 constexpr int64_t kSmallVectorBytes = 64 * 1024;
 constexpr std::string_view kCutByModel[] = {"heads", "kv_heads", "mlp", "vocab"};
 
-// Returns axes for an array whose axes have no names.
-std::vector<WeightAxis> unnamed_axes(std::string_view path, const ArrayType& type) {
-  std::vector<WeightAxis> axes;
-  for (int64_t extent : type.shape.dims()) axes.push_back({"", extent});
-  const bool is_stack =
-      path.starts_with("layers/") || path.find("/layers/") != std::string_view::npos;
-  if (is_stack && !axes.empty()) axes[0].name = "layers";
-  return axes;
-}
-
 // True if a layer's part has at most one axis.
 bool is_vector(std::span<const WeightAxis> axes) {
   return std::count_if(axes.begin(), axes.end(),
@@ -40,8 +30,8 @@ AxisSharding sharding_of(const TrainConfig& config, const MeshShape& mesh, std::
                          const ArrayType& type, std::span<const WeightAxis> given,
                          const std::string& form) {
   AxisSharding sharding = whole_sharding(type.shape.rank());
-  const std::vector<WeightAxis> axes = given.empty() ? unnamed_axes(path, type)
-                                                     : std::vector(given.begin(), given.end());
+  std::vector<WeightAxis> axes(given.begin(), given.end());
+  if (axes.empty()) axes.resize(sharding.axes.size());
   STOW_CHECK(axes.size() == sharding.axes.size(), "{} has {} axes, and names for {}", path,
              sharding.axes.size(), axes.size());
   const int model = mesh.axis("model"), data = mesh.axis("data");
@@ -139,14 +129,6 @@ AxisSharding state_sharding(const TrainConfig& config, const MeshShape& mesh, st
     return sharding;
   }
   return whole_sharding(type.shape.rank());
-}
-
-std::optional<nn::StreamSharding> stream_sharding(const TrainConfig& config, int64_t tokens) {
-  if (!config.mesh.sequence || tokens % config.mesh.model != 0) return {};
-  nn::StreamSharding stream = {mesh_of(config), whole_sharding(3)};
-  stream.sharding.axes[0] = batch_axes(stream.mesh);
-  stream.sharding.axes[1].push_back(stream.mesh.axis("model"));
-  return stream;
 }
 
 AxisSharding batch_sharding(const MeshShape& mesh, const ArrayType& type, bool is_stacked) {

@@ -2,7 +2,6 @@
 // Not the devices, which a plan does not need; positions.h has those.
 #pragma once
 
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -10,7 +9,6 @@
 
 #include "stowage/base/inside.h"
 #include "stowage/core/axis_sharding.h"
-#include "stowage/nn/decoder.h"
 #include "stowage/train/config.h"
 #include "stowage/train/model.h"
 
@@ -27,8 +25,7 @@ MeshAxes batch_axes(const MeshShape& mesh);
 /// vocabulary that `model` does not divide stays whole. `data` shards the embedding axis, else the
 /// largest other axis that it divides, but never "layers", because layers are read one after
 /// another. With mesh.parameters = replicated, `data` shards nothing; with "auto", no vector of up
-/// to 64 KiB. `axes`: TrainModel::axes_of(); empty: the first axis of a path "layers/…" is
-/// "layers", other axes have no names.
+/// to 64 KiB. `axes`: TrainModel::axes_of(); empty: no axis has a name.
 /// Errors: TraceError that names the path, if `model` does not divide heads or feed-forward width.
 AxisSharding weight_sharding(const TrainConfig& config, const MeshShape& mesh, std::string_view path,
                              const ArrayType& type, std::span<const WeightAxis> axes);
@@ -39,10 +36,6 @@ AxisSharding weight_sharding(const TrainConfig& config, const MeshShape& mesh, s
 AxisSharding state_sharding(const TrainConfig& config, const MeshShape& mesh, std::string_view path,
                             const ArrayType& type, const NamedArrays& parameters,
                             const TrainModel& model);
-
-/// Returns the sharding of the residual stream [B, T, d] under mesh.sequence; none without it, or
-/// if `model` does not divide `tokens`, T.
-std::optional<nn::StreamSharding> stream_sharding(const TrainConfig& config, int64_t tokens);
 
 /// Returns the sharding of an array of a batch. batch_axes() shard the first axis, or the second of
 /// stacked microbatches (`is_stacked`), if they divide it and the array has another axis.

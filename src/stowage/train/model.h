@@ -15,6 +15,7 @@
 #include "stowage/base/inside.h"
 #include "stowage/base/result.h"
 #include "stowage/io/tensor_slice.h"
+#include "stowage/optim/mask.h"
 #include "stowage/runtime/device.h"
 #include "stowage/train/config.h"
 
@@ -72,6 +73,7 @@ struct ModelSizes {
   /// True if chunked forms keep the bits of a bf16 computation too, because no weight that all
   /// tokens share has a rounded gradient.
   bool chunks_keep_bf16 = false;
+  bool has_vocab_blocks = false;  ///< True if the loss honours train.vocab_block.
 };
 
 /// The bytes of one batch.
@@ -155,8 +157,16 @@ class TrainModel {
   /// are held. They have no gradients and no moments, and checkpoints do not contain them.
   virtual NamedArrays frozen() const { return {}; }
   /// The axes of the parameter or frozen weight at that path, by which a mesh cuts it
-  /// (train/mesh.h). Empty: the model has no names for them.
+  /// (train/mesh.h). Empty: no axis has a name. The first axis of a stack that a scan reads layer by
+  /// layer needs the name "layers": otherwise `data` may cut it.
   virtual std::vector<WeightAxis> axes_of(std::string_view /*path*/) const { return {}; }
+  /// True if the gradient of the parameter at that path needs the backward pass of the layers. If
+  /// that holds for no trained parameter, policies that move values of the layers to another memory
+  /// are refused.
+  virtual bool reaches_layers(std::string_view /*path*/) const { return true; }
+  /// The parameters that Muon updates: matrices, or stacks of matrices on their last two axes. AdamW
+  /// updates all others. Default: parameters with two axes beside "layers" (axes_of()).
+  virtual optim::Mask muon_matrices() const;
   /// True if the parameters' initial values come from files (open_weights), not from init().
   virtual bool reads_parameters() const { return false; }
   /// Opens the files of parameters and frozen weights; null if no values come from files.
@@ -169,6 +179,9 @@ class TrainModel {
   virtual size_t n_batch_shapes() const { return 1; }
   /// The inputs of the loss other than the weights, abstract: a microbatch. Shape 0 is the largest.
   virtual NamedArrays batch(size_t shape) const = 0;
+  /// A training batch of shape 0 that needs no data, for measurements of a step (train/step_run.h).
+  /// None: they take a batch of open_data().
+  virtual std::optional<HostBatch> random_batch(uint64_t /*seed*/) const { return std::nullopt; }
   /// True if there is data to evaluate on.
   virtual bool evaluates() const { return true; }
   /// The inputs of evaluate().
@@ -198,6 +211,9 @@ class TrainModel {
   virtual Json record() const { return {}; }
   /// The size of the model, for people: "6 layers of 128".
   virtual std::string describe() const = 0;
+  /// The size of a microbatch, for people: "16 sequences of 128 tokens". Default: the extent of the
+  /// first axis of its first array, "256 rows".
+  virtual std::string describe_batch() const;
   virtual ModelSizes sizes() const = 0;
   /// Settings that make the model need less memory; refusals plan them as remedies.
   virtual std::vector<ModelChange> changes() const { return {}; }

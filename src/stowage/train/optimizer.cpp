@@ -17,19 +17,22 @@ optim::Moments moments(const TrainConfig::Optimizer& o) {
   return o.moments == "8bit" ? optim::Moments::k8Bit : optim::Moments::kFull;
 }
 
-GradientTransformation sgd(const TrainConfig::Optimizer& o, const optim::Schedule& rate) {
+GradientTransformation sgd(const TrainConfig::Optimizer& o, const optim::Schedule& rate,
+                           const TrainModel& /*model*/) {
   return optim::sgd(rate, {.momentum = positive(o.momentum),
                            .nesterov = o.nesterov,
                            .moments = moments(o)});
 }
-GradientTransformation adam(const TrainConfig::Optimizer& o, const optim::Schedule& rate) {
+GradientTransformation adam(const TrainConfig::Optimizer& o, const optim::Schedule& rate,
+                            const TrainModel& /*model*/) {
   return optim::adam(rate, {.b1 = o.beta1,
                             .b2 = o.beta2,
                             .eps = o.eps,
                             .nesterov = o.nesterov,
                             .moments = moments(o)});
 }
-GradientTransformation adamw(const TrainConfig::Optimizer& o, const optim::Schedule& rate) {
+GradientTransformation adamw(const TrainConfig::Optimizer& o, const optim::Schedule& rate,
+                             const TrainModel& /*model*/) {
   return optim::adamw(rate, {.b1 = o.beta1,
                              .b2 = o.beta2,
                              .eps = o.eps,
@@ -37,37 +40,40 @@ GradientTransformation adamw(const TrainConfig::Optimizer& o, const optim::Sched
                              .nesterov = o.nesterov,
                              .moments = moments(o)});
 }
-GradientTransformation lion(const TrainConfig::Optimizer& o, const optim::Schedule& rate) {
+GradientTransformation lion(const TrainConfig::Optimizer& o, const optim::Schedule& rate,
+                            const TrainModel& /*model*/) {
   return optim::lion(rate, {.b1 = o.beta1,
                             .b2 = o.beta2,
                             .weight_decay = o.weight_decay,
                             .moments = moments(o)});
 }
-GradientTransformation rmsprop(const TrainConfig::Optimizer& o, const optim::Schedule& rate) {
+GradientTransformation rmsprop(const TrainConfig::Optimizer& o, const optim::Schedule& rate,
+                               const TrainModel& /*model*/) {
   return optim::rmsprop(rate, {.decay = o.beta2,
                                .eps = o.eps,
                                .momentum = positive(o.momentum),
                                .nesterov = o.nesterov});
 }
-GradientTransformation adafactor(const TrainConfig::Optimizer& o, const optim::Schedule& rate) {
+GradientTransformation adafactor(const TrainConfig::Optimizer& o, const optim::Schedule& rate,
+                                 const TrainModel& /*model*/) {
   return optim::adafactor(rate, {.momentum = positive(o.momentum)});
 }
-// Muon updates the matrices of the layers. AdamW updates the embedding and the head, whose rows
-// stand for tokens, as Muon's authors advise.
-GradientTransformation muon(const TrainConfig::Optimizer& o, const optim::Schedule& rate) {
+GradientTransformation muon(const TrainConfig::Optimizer& o, const optim::Schedule& rate,
+                            const TrainModel& model) {
   return optim::muon(rate, {.eps = o.eps,
                             .weight_decay = o.weight_decay,
                             .adam_b1 = o.beta1,
                             .adam_b2 = o.beta2,
                             .adam_weight_decay = o.weight_decay,
-                            .matrices = muon_matrices(),
+                            .matrices = model.muon_matrices(),
                             .consistent_rms = 0.2,
                             .moments = moments(o)});
 }
 
 struct Row {
   const char* name;
-  GradientTransformation (*make)(const TrainConfig::Optimizer&, const optim::Schedule&);
+  GradientTransformation (*make)(const TrainConfig::Optimizer&, const optim::Schedule&,
+                                 const TrainModel&);
 };
 constexpr Row kRows[] = {{"adamw", adamw},     {"adam", adam},           {"sgd", sgd},
                          {"lion", lion},       {"adafactor", adafactor}, {"rmsprop", rmsprop},
@@ -82,8 +88,6 @@ std::vector<std::string> split(const std::string& text) {
 
 }  // namespace
 
-optim::Mask muon_matrices() { return {"layers/w*"}; }
-
 const std::vector<std::string>& optimizer_names() {
   static const std::vector<std::string> names = [] {
     std::vector<std::string> all;
@@ -93,7 +97,7 @@ const std::vector<std::string>& optimizer_names() {
   return names;
 }
 
-Optimizer optimizer_of(const TrainConfig::Optimizer& config) {
+Optimizer optimizer_of(const TrainConfig::Optimizer& config, const TrainModel& model) {
   Optimizer result;
   const optim::Schedule rate =
       config.schedule == "constant"
@@ -105,7 +109,7 @@ Optimizer optimizer_of(const TrainConfig::Optimizer& config) {
   const auto row = std::find_if(std::begin(kRows), std::end(kRows),
                                 [&](const Row& r) { return config.name == r.name; });
   STOW_CHECK(row != std::end(kRows), "optimizer {}", config.name);
-  GradientTransformation rule = row->make(config, result.schedule);
+  GradientTransformation rule = row->make(config, result.schedule, model);
   if (config.clip > 0) rule = chain(optim::clip_by_global_norm(config.clip), rule);
   if (!config.freeze.empty()) {
     result.frozen = optim::Mask(split(config.freeze));

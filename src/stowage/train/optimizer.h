@@ -5,6 +5,7 @@
 #include "stowage/base/inside.h"
 #include "stowage/optim/optimizers.h"
 #include "stowage/train/config.h"
+#include "stowage/train/model.h"
 
 namespace stow {
 
@@ -25,17 +26,13 @@ struct Optimizer {
   }
 };
 
-/// Returns the mask of the leaves that Muon updates, the layers' matrices. AdamW updates all
-/// others.
-optim::Mask muon_matrices();
-
 /// The values that `optimizer.name` may have.
 const std::vector<std::string>& optimizer_names();
 
 /// Makes the optimizer of a configuration. The schedule is a linear warm-up, then a cosine decay to
 /// a tenth of `lr`, or, if `schedule` is "constant", `lr`. It is evaluated at count + 1, so that
 /// the first step has a rate above 0. `freeze` lists patterns of paths in the model, separated by
-/// commas, as optim::Mask takes them.
-Optimizer optimizer_of(const TrainConfig::Optimizer& config);
+/// commas, as optim::Mask takes them. Muon takes TrainModel::muon_matrices().
+Optimizer optimizer_of(const TrainConfig::Optimizer& config, const TrainModel& model);
 
 }  // namespace stow

@@ -80,9 +80,10 @@ class Charts {
 
   Json programs() const {
     Json list = Json::array();
-    list.push_back(program("step", *page_.plan.programs.step));
+    const std::string step = step_phase(0);
+    list.push_back(program(step, *page_.plan.programs.step));
     const std::string& peak = page_.plan.peak_phase;
-    if (peak != "step") list.push_back(program(peak, page_.plan.program(peak)));
+    if (peak != step) list.push_back(program(peak, page_.plan.program(peak)));
     return list;
   }
 
@@ -167,9 +168,11 @@ class Charts {
 
   // Returns the use of an argument; arguments have the order of JobPrograms.
   size_t input_use(const std::string& program, size_t input) const {
-    if (program == "init") return page_.job.model().reads_parameters() ? kParameters : kInputs;
+    const ProgramKind kind = program_kind(program);
+    if (kind == ProgramKind::kInit)
+      return page_.job.model().reads_parameters() ? kParameters : kInputs;
     const size_t n_state =
-        program.starts_with("step") ? page_.job.state().size() : page_.job.n_model_leaves();
+        kind == ProgramKind::kStep ? page_.job.state().size() : page_.job.n_model_leaves();
     if (input < page_.job.n_model_leaves()) return kParameters;
     if (input < n_state) return kOptimizer;
     return input < n_state + page_.job.frozen().size() ? kFrozen : kInputs;

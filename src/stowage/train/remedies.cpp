@@ -64,7 +64,7 @@ std::vector<std::pair<std::string, TrainConfig>> loss_changes(const TrainConfig&
       !(can_chunk_loss(config, sizes) && chunk >= kProductBlock))
     change(fmt::format("--set train.loss_chunk={}", chunk), chunk, 0);
   if (const int64_t block = sensible_vocab_block(sizes);
-      block > 0 && config.model.path.empty() && config.train.vocab_block == 0 &&
+      block > 0 && sizes.has_vocab_blocks && config.train.vocab_block == 0 &&
       config.mesh.model == 1)
     change(fmt::format("--set train.vocab_block={}", block), 0, block);
   return changes;

@@ -180,8 +180,9 @@ std::pair<BytesByKind, BytesByKind> RunReport::bounds() const {
   }
   std::pair result(held, held);
   for (const JobPlan::Phase& phase : plan_.phases) {
-    if (phase.name == "init" && options_.resume) continue;
-    if (phase.name.starts_with("step") && !has_run_step(phase.name)) continue;
+    const ProgramKind program = program_kind(phase.name);
+    if (program == ProgramKind::kInit && options_.resume) continue;
+    if (program == ProgramKind::kStep && !has_run_step(phase.name)) continue;
     for (size_t kind = 0; kind < result.first.size(); ++kind) {
       result.first[kind] = std::max(result.first[kind], phase.peak_bytes[kind]);
       result.second[kind] = std::max(result.second[kind], phase.lower_bound_bytes[kind]);

@@ -38,17 +38,18 @@ NamedArrays in_dtypes_of(const NamedArrays& arrays, const NamedArrays& like) {
   return tree_map([](const Array& a, const Array& b) { return as(a, b.dtype()); }, arrays, like);
 }
 
-TrainState first_state(const TrainConfig& config, const NamedArrays& parameters) {
+TrainState first_state(const TrainConfig& config, const TrainModel& model,
+                       const NamedArrays& parameters) {
   TrainState state;
   state.model = parameters;
   const NamedArrays wide = widened(parameters);
-  state.optimizer = optimizer_of(config.optimizer).transformation.init(wide);
+  state.optimizer = optimizer_of(config.optimizer, model).transformation.init(wide);
   if (config.train.ema > 0) state.ema = wide;
   return state;
 }
 
 TrainState abstract_state(const TrainConfig& config, const TrainModel& model) {
-  return first_state(config, model.parameters());
+  return first_state(config, model, model.parameters());
 }
 
 NamedArrays step_batch(const TrainConfig& config, const TrainModel& model, size_t shape) {
@@ -143,7 +144,7 @@ NamedArrays next_ema(const TrainConfig& config, const NamedArrays& before, const
 StepResult train_step(const TrainConfig& config, const TrainModel& model, const TrainState& state,
                       const NamedArrays& frozen, const NamedArrays& batch, const StepForm& form) {
   const auto [loss, grads] = loss_and_gradients(config, model, state, frozen, batch, form);
-  const Optimizer optimizer = optimizer_of(config.optimizer);
+  const Optimizer optimizer = optimizer_of(config.optimizer, model);
   // State in other memories is moved for the update, and back; a pass turns that into tiles.
   const NamedArrays parameters = device_put(state.model, MemoryKind::kDevice);
   const NamedArrays gradients = widened(device_put(grads, MemoryKind::kDevice));

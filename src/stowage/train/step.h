@@ -28,7 +28,8 @@ NamedArrays widened(const NamedArrays& arrays);
 NamedArrays in_dtypes_of(const NamedArrays& arrays, const NamedArrays& like);
 /// Returns the initial state for these parameters. Moments and the average are f32 for parameters
 /// of any dtype.
-TrainState first_state(const TrainConfig& config, const NamedArrays& parameters);
+TrainState first_state(const TrainConfig& config, const TrainModel& model,
+                       const NamedArrays& parameters);
 /// The state without the parameters.
 struct RestOfState {
   optim::OptState optimizer;

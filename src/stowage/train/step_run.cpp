@@ -10,7 +10,6 @@
 #include "stowage/base/error.h"
 #include "stowage/io/safetensors.h"
 #include "stowage/session/buffer_file.h"
-#include "stowage/train/data.h"
 #include "stowage/train/optimizer.h"
 #include "stowage/train/step.h"
 
@@ -143,7 +142,7 @@ Result<void> StepRun::make_state(const StepRunOptions& options) {
           return fail("{}: the model has no '{}'", file->path(), tensor.name);
   }
   const Graph graph = jit([&](const NamedArrays& p) {
-                        const TrainState first = first_state(options.config, p);
+                        const TrainState first = first_state(options.config, *model, p);
                         return RestOfState{first.optimizer, first.ema};
                       })
                           .lower(types)
@@ -165,52 +164,57 @@ Result<void> StepRun::make_frozen(const TrainModel& model) {
 }
 
 Result<void> StepRun::make_batch(const StepRunOptions& options) {
-  if (!options.config.model.is_from_files()) return make_tokens(options);
+  if (!options.tokens_path.empty()) return read_tokens(options);
+  const auto seed = static_cast<uint64_t>(options.config.train.seed);
+  if (const std::optional<HostBatch> batch = model_->random_batch(seed)) {
+    upload(*batch);
+    return {};
+  }
   const Result<std::unique_ptr<TrainData>> data = model_->open_data();
   if (!data) return data.failure();
   // The largest shape is the compiled one.
   constexpr int64_t kMostTries = 1000;
   for (int64_t step = 0; step < kMostTries; ++step) {
-    const HostBatch batch =
-        (*data)->train_batch(static_cast<uint64_t>(options.config.train.seed), step);
+    const HostBatch batch = (*data)->train_batch(seed, step);
     if (batch.shape != 0) continue;
-    for (const std::vector<std::byte>& bytes : batch.arrays) {
-      rest_.push_back(device_->allocate(static_cast<int64_t>(bytes.size())));
-      rest_.back()->write(0, bytes);
-    }
+    upload(batch);
     return {};
   }
   return fail("{}: no batch of {} tokens among the first {}", options.config.data.path,
               options.config.data.seq, kMostTries);
 }
 
-Result<void> StepRun::make_tokens(const StepRunOptions& options) {
-  const TrainConfig& config = options.config;
-  const ArrayType type = step_batch(config, *model_).arrays[0].type();
-  DeviceBufferPtr made;
-  if (options.tokens_path.empty()) {
-    made = device_->allocate(type.bytes());
-  } else {
-    const Result<SafetensorsFile> file = SafetensorsFile::open(options.tokens_path);
-    if (!file) return file.failure();
-    Result<DeviceBufferPtr> buffer = read_tensor(*file, "tokens", type, *device_);
-    if (!buffer) return buffer.failure();
-    made = std::move(*buffer);
+void StepRun::upload(const HostBatch& batch) {
+  for (const std::vector<std::byte>& bytes : batch.arrays) {
+    rest_.push_back(device_->allocate(static_cast<int64_t>(bytes.size())));
+    rest_.back()->write(0, bytes);
   }
-  const int64_t vocab = config.model.vocab;
+}
+
+Result<void> StepRun::read_tokens(const StepRunOptions& options) {
+  const NamedArrays batch = step_batch(options.config, *model_);
+  if (batch.names != std::vector<std::string>{"tokens"} ||
+      batch.arrays[0].dtype() != DType::kI32) {
+    std::string arrays;
+    for (size_t i = 0; i < batch.names.size(); ++i)
+      arrays += fmt::format("{}'{}' {}", i == 0 ? "" : ", ", batch.names[i],
+                            to_string(batch.arrays[i].type()));
+    return fail("{}: expected a model whose batch is 'tokens' i32 alone, got {}",
+                options.tokens_path, arrays);
+  }
+  const ArrayType type = batch.arrays[0].type();
+  const Result<SafetensorsFile> file = SafetensorsFile::open(options.tokens_path);
+  if (!file) return file.failure();
+  Result<DeviceBufferPtr> buffer = read_tensor(*file, "tokens", type, *device_);
+  if (!buffer) return buffer.failure();
   std::vector<int32_t> tokens(static_cast<size_t>(type.elems()));
-  made->read(0, std::as_writable_bytes(std::span(tokens)));
-  for (size_t i = 0; i < tokens.size(); ++i) {
-    if (options.tokens_path.empty()) {
-      const uint64_t bits = mix_bits(static_cast<uint64_t>(config.train.seed), 0x70ce5, static_cast<uint64_t>(i));
-      tokens[i] = static_cast<int32_t>(bits % static_cast<uint64_t>(vocab));
-    } else if (tokens[i] < 0 || tokens[i] >= vocab) {
+  (*buffer)->read(0, std::as_writable_bytes(std::span(tokens)));
+  const int64_t vocab = model_->sizes().vocab;
+  for (size_t i = 0; i < tokens.size(); ++i)
+    if (tokens[i] < 0 || (vocab > 0 && tokens[i] >= vocab))
       return fail("{}: 'tokens' has {} at {}, outside the vocabulary of {}", options.tokens_path,
                   tokens[i], i, vocab);
-    }
-  }
-  made->write(0, std::as_bytes(std::span(tokens)));
-  rest_.push_back(std::move(made));
+  rest_.push_back(std::move(*buffer));
   return {};
 }
 

@@ -14,6 +14,7 @@
 #include "stowage/io/safetensors.h"
 #include "stowage/nn/decoder.h"
 #include "stowage/runtime/device.h"
+#include "stowage/train/decoder_model.h"
 #include "stowage/train/kernel_profile.h"
 #include "stowage/train/step.h"
 #include "stowage/train/step_run.h"
@@ -84,7 +85,7 @@ class DecoderSteps : public ::testing::Test {
   }
   StepRunOptions options(const TrainConfig& c) const {
     return {c, write("weights.safetensors", weights()), write_tokens(tokens()),
-            Device::unlimited_bytes(), 2};
+            Device::unlimited_bytes(), 2, decoder_model};
   }
   void expect_refused(const std::vector<File>& files, const std::string& why) const {
     StepRunOptions o = options(config());
