@@ -204,9 +204,7 @@ class FastestSearch {
   double least_s(const JobPlan& plan) const {
     return simulate(plan.programs.step->schedule(), device_).bound_s;
   }
-  // The share of the device's budget that a plan leaves. A full search spends it on moves further ahead and on
-  // residuals that stay; over the fits of 16 searches it took about that share of the time by which a step exceeds
-  // its busiest stream.
+  // The share of the device's budget that a plan leaves; 0 without a budget.
   double spare_share(const JobPlan& plan) const {
     if (!budgets_[0]) return 0;
     const auto budget = static_cast<double>(*budgets_[0]);
@@ -234,7 +232,7 @@ class FastestSearch {
     if (over.empty()) {
       const double s = overlapped_s(plan);
       best_s_ = fitting_.empty() ? s : std::min(best_s_, s);
-      const double expected_s = s - spare_share(plan) * (s - least_s(plan));
+      const double expected_s = expected_step_s(s, least_s(plan), spare_share(plan));
       fitting_.push_back({std::move(plan), s, expected_s});
     } else {
       choice_.candidates.push_back({plan.placement, plan.peak_bytes, std::move(over)});
@@ -300,6 +298,10 @@ double least_step_s(const Job& job, const JobPlan& base, const Placement& placem
   for (size_t s = 0; s < now.size(); ++s)
     longest = std::max(longest, simulation.streams[s].busy_s + now[s] - before[s]);
   return longest;
+}
+
+double expected_step_s(double few_ahead_s, double least_s, double spare) {
+  return few_ahead_s - spare * (few_ahead_s - least_s);
 }
 
 Choice find_fastest(const Job& job, const Budgets& budgets) {
