@@ -328,11 +328,12 @@ TEST_F(Refusal, OfAPlaceThatNothingWouldGoTo) {
               job_of({"optimizer.name=sgd", "memory.disk=1GiB", "memory.optimizer=disk"});
             }),
             "memory.optimizer = disk has no effect with optimizer.name = sgd: its state is scalars "
-            "alone");
+            "alone; set memory.optimizer=auto");
   EXPECT_EQ(message_of([&] {
               job_of({"optimizer.freeze=*", "memory.disk=1GiB", "memory.gradients=disk"});
             }),
-            "memory.gradients = disk has no effect with optimizer.freeze = *: nothing is trained");
+            "memory.gradients = disk has no effect with optimizer.freeze = *: nothing is trained; set "
+            "memory.gradients=auto");
 }
 
 // Each row has the peak of a plan with those settings, and fits where that fits.
@@ -509,7 +510,7 @@ TEST_F(Refusal, OfAFolderOfCheckpointsComesBeforeTheRun) {
   const Outcome second = run(run_train, {});
   ASSERT_FALSE(second.status.ok());
   EXPECT_EQ(second.status.error(),
-            "train.out: " + (folder_ / "out") + ": another run is at work in this folder");
+            "train.out: " + (folder_ / "out") + ": another run is at work in this folder; end it or name another folder");
   EXPECT_EQ(count_entries(folder_ / "out"), 0u);
 }
 
@@ -542,7 +543,7 @@ TEST_F(Refusal, OfFilesThatAreCheckpoints) {
 TEST_F(Refusal, OfWhatOnlyATrainingGoesOnWith) {
   const Result<int> status = run_plan(std::vector<std::string>{"--resume"});
   ASSERT_FALSE(status.ok());
-  EXPECT_EQ(status.error(), "plan: --resume has no effect: nothing is run");
+  EXPECT_EQ(status.error(), "plan: --resume has no effect: nothing is run; leave it out");
 }
 
 TEST_F(Refusal, OfMoreStepsSaysHowToGoOn) {

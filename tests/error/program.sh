@@ -56,10 +56,10 @@ for command in ${commands:-none}; do
 done
 
 # What has no effect.
-expect 1 'stowage: error: config: --resume has no effect: nothing is run' "stowage config --resume"
-expect 1 'stowage: error: config: --json has no effect: it prints TOML' "stowage config --json x"
-expect 1 'stowage: error: run: --output has no effect with --plan: nothing is run' "stowage run graph.txt --plan --output x"
-expect 1 'stowage: error: run: --inputs has no effect with --plan: nothing is run' "stowage run graph.txt --plan --inputs x"
+expect 1 'stowage: error: config: --resume has no effect: nothing is run; leave it out' "stowage config --resume"
+expect 1 'stowage: error: config: --json has no effect: it prints TOML; leave it out' "stowage config --json x"
+expect 1 'stowage: error: run: --output has no effect with --plan: nothing is run; leave it out' "stowage run graph.txt --plan --output x"
+expect 1 'stowage: error: run: --inputs has no effect with --plan: nothing is run; leave it out' "stowage run graph.txt --plan --inputs x"
 needs=$(stowage run graph.txt --plan | sed -n 's/^device: total \([0-9]*\) B .*/\1/p')
 expect 2 "stowage: error: graph.txt needs $needs B of the $((needs - 1)) B there are" \
   "stowage run graph.txt --plan --memory $((needs - 1))"

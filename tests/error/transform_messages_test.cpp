@@ -123,7 +123,7 @@ const Case kCases[] = {
     {"vmap_no_axis", [] { vmap(product, std::nullopt)(f32({}), f32({3})); },
      "[vmap] no argument has a batch axis; give axis_size\n  at transform_messages_test.cpp:@"},
     {"vmap_list_of_axes", [] { vmap(product, {0})(f32({3}), f32({3})); },
-     "[vmap] argument '1' has no entry in the list of 1 axes\n"
+     "[vmap] expected an entry of the axes for argument '1', got a list of 1\n"
      "  at transform_messages_test.cpp:@"},
     {"vmap_list_too_long", [] { vmap([](const Array& x) { return x; }, {0, 1})(f32({3, 4})); },
      "[vmap] the list of 2 axes is longer than that of 1 argument\n"
@@ -154,7 +154,7 @@ const Case kCases[] = {
        vmap([](const Net& n) { return n; }, 0,
             {{{"w", 0}, {"b", std::nullopt}}})(Net{f32({3}), f32({3})});
      },
-     "[vmap] output 'w' is in no tuple, and the axes are a list of 1\n"
+     "[vmap] expected a tuple for a list of 1 axes, got output 'w' outside of one\n"
      "  at transform_messages_test.cpp:@"},
     {"vmap_out_differs",
      [] {
@@ -179,13 +179,13 @@ const Case kCases[] = {
            },
            [](None, const Net& ct) { return ct; });
      },
-     "[custom_vjp] the forward rule returns f32[] at 'b', the function f32[2]\n"
+     "[custom_vjp] expected f32[2] at 'b' from the forward rule, as from the function, got f32[]\n"
      "  at transform_messages_test.cpp:@"},
     {"custom_backward_type",
      [] { custom(good_forward(), [](None, const Net& ct) {
             return Net{ct.w, sum(ct.b)};
           }); },
-     "[custom_vjp] the backward rule returns f32[] for argument '0/b', which is f32[2]\n"
+     "[custom_vjp] expected f32[2] from the backward rule for argument '0/b', got f32[]\n"
      "  at transform_messages_test.cpp:@"},
     {"custom_backward_tree",
      [] { custom(good_forward(), [](None, const Net& ct) { return std::tuple(ct, ct.w); }); },
@@ -217,13 +217,13 @@ const Case kCases[] = {
     // ---- custom_jvp ----
     {"rule_result",
      [] { by_rule([](const Net& n, const Net& dn) { return std::pair(Net{n.w, n.w}, dn); }); },
-     "[custom_jvp] the rule returns f32[3] at 'b' and a tangent f32[2] for it\n"
+     "[custom_jvp] expected a tangent f32[3] at 'b' from the rule, as its result is, got f32[2]\n"
      "  at transform_messages_test.cpp:@"},
     {"rule_result_of_another_type",
      [] {
        by_rule([](const Net& n, const Net& dn) { return std::pair(Net{n.w, n.w}, Net{dn.w, dn.w}); });
      },
-     "[custom_jvp] the rule returns f32[3] at 'b', the function f32[2]\n"
+     "[custom_jvp] expected f32[2] at 'b' from the rule, as from the function, got f32[3]\n"
      "  at transform_messages_test.cpp:@"},
     {"rule_tangent_dtype",
      [] {
@@ -231,7 +231,7 @@ const Case kCases[] = {
          return std::pair(n, Net{dn.w, astype(dn.b, DType::kBF16)});
        });
      },
-     "[custom_jvp] the rule returns f32[2] at 'b' and a tangent bf16[2] for it\n"
+     "[custom_jvp] expected a tangent f32[2] at 'b' from the rule, as its result is, got bf16[2]\n"
      "  at transform_messages_test.cpp:@"},
     {"rule_tangent_tree",
      [] {
@@ -262,21 +262,21 @@ const Case kCases[] = {
      [] {
        by_rule([](const Net& n, const Net& dn) { return std::pair(Net{n.w + dn.w, n.b}, dn); });
      },
-     "[custom_jvp] what the rule returns at 'w' depends on the tangents; only the tangent may\n"
+     "[custom_jvp] expected a result at 'w' that does not depend on the tangents; only its tangent may\n"
      "  at transform_messages_test.cpp:@"},
 
     // ---- linear functions ----
     {"linearize_tangent",
      [] { linearize([](const Net& n) { return n; }, Net{ones({3}), ones({2})})
             .second(Net{ones({3}), ones({3})}); },
-     "[linearize] primal '0/b' is f32[2], its tangent f32[3]\n  at transform_messages_test.cpp:@"},
+     "[linearize] expected a tangent f32[2] for primal '0/b', got f32[3]\n  at transform_messages_test.cpp:@"},
     {"transpose_not_linear",
      [] { linear_transpose([](const Array& x) { return sin(x * 2); }, ones({3})); },
      "[linear_transpose] the function is not linear: its derivative depends on f32[3], the result of "
      "mul at transform_messages_test.cpp:@"},
     {"transpose_cotangent",
      [] { linear_transpose([](const Array& x) { return x * 2; }, ones({3}))(ones({2})); },
-     "[linear_transpose] output is f32[3], its cotangent f32[2]\n"
+     "[linear_transpose] expected a cotangent f32[3] for output, got f32[2]\n"
      "  at transform_messages_test.cpp:@"},
     {"transpose_int", [] { linear_transpose([](const Array& x) { return x * 2; }, i32({3})); },
      "[linear_transpose] expected a float as argument '0', got i32[3]"},
@@ -304,7 +304,7 @@ const Case kCases[] = {
        const auto [y, pullback] = vjp([](const Net& n) { return n; }, Net{f32({3}), f32({2})});
        pullback(Net{f32({3}), f32({3})});
      },
-     "[vjp] output 'b' is f32[2], its cotangent f32[3]\n"
+     "[vjp] expected a cotangent f32[2] for output 'b', got f32[3]\n"
      "  at transform_messages_test.cpp:@"},
     {"jvp_tangent",
      [] {
@@ -325,7 +325,7 @@ const Case kCases[] = {
 
     // ---- policies ----
     {"policy_without_a_function", [] { custom_policy("mine", nullptr); },
-     "[custom_policy] 'mine' has no function that decides\n  at transform_messages_test.cpp:@"},
+     "[custom_policy] expected a function that decides, got none for 'mine'\n  at transform_messages_test.cpp:@"},
     {"policy_misspelt", [] { policy(save_only_these_names({"hiden"})); },
      "[checkpoint] policy save_only_these_names(hiden) asks for the name 'hiden', which no value "
      "that is used in its region has; names there: aux, hidden; did you mean 'hidden'?\n"

@@ -122,7 +122,7 @@ std::string ordered(const Graph& graph) {
   const Units units = units_of(graph);
   std::vector<int64_t> bytes;
   for (size_t v = 0; v < graph.n_values(); ++v)
-    bytes.push_back(graph.is_input(ValueId(v)) || !units.uses[v].needed ? 0
+    bytes.push_back(graph.is_input(ValueId(v)) || !units.uses[v].needs_memory ? 0
                                                                         : graph.type(ValueId(v)).bytes());
   const std::vector<int64_t> scratch(units.units.size(), 0);
   std::string text = print(graph, units);

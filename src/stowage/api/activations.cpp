@@ -91,7 +91,8 @@ Array glu(const Operand& x, int axis) {
   const Array a = to_float_array(x);
   const auto i = static_cast<int>(normalize_axis("glu", axis, a.rank(), a.type()));
   if (a.shape()[i] % 2 != 0)
-    trace_error_here("[glu] axis {} of {} has no two halves", axis, to_string(a.type()));
+    trace_error_here("[glu] expected an even extent along axis {}, got {}", axis,
+                     to_string(a.type()));
   return run_as_one("glu", [&] {
     const std::vector<Array> halves = split(a, 2, i);
     return halves[0] * sigmoid(halves[1]);

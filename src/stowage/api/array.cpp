@@ -20,7 +20,7 @@ std::shared_ptr<ArrayImpl> new_impl(ArrayImpl::State state, const ArrayType& typ
   return impl;
 }
 
-// What lies on disk comes piece by piece: there is no room for a whole array beside the result.
+// Reads an array on disk piece by piece: there is no room for a whole array beside the result.
 void read_staged(const DeviceBuffer& buffer, DType dtype, std::byte* out, DType as, int64_t n) {
   constexpr int64_t kPieceElems = 1 << 16;
   std::vector<std::byte> piece(static_cast<size_t>(std::min(n, kPieceElems) * dtype_bytes(dtype)));
@@ -32,7 +32,7 @@ void read_staged(const DeviceBuffer& buffer, DType dtype, std::byte* out, DType 
   }
 }
 
-// What lies in shards comes from them piece by piece, too.
+// Reads an array in shards, piece by piece too.
 void read_shards(const Array& array, const char* what, std::byte* out, DType as) {
   const ElementReader reader(array);
   check_complete(what, array, reader);
@@ -88,7 +88,7 @@ Array Array::from_bytes(const void* data, int64_t n, DType data_dtype, Shape sha
   for (int64_t d : type.shape)
     if (d < 0) trace_error_here("[from] negative extent in {}", to_string(type));
   if (type.elems() != n)
-    trace_error_here("[from] {} holds {} elements, the data has {}", to_string(type), type.elems(),
+    trace_error_here("[from] expected {} elements for {}, got {}", type.elems(), to_string(type),
                      n);
   const auto* const elements = static_cast<const std::byte*>(data);
   const int64_t width = dtype_bytes(dtype), data_width = dtype_bytes(data_dtype);

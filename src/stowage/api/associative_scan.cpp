@@ -59,8 +59,9 @@ int64_t scan_length(const std::vector<Array>& leaves, int axis, SourceLocation a
     const int64_t n =
         x.shape()[static_cast<int>(normalize_axis("associative_scan", axis, x.rank(), x.type()))];
     if (length.value_or(n) != n)
-      trace_error_here("[associative_scan] leaves differ along axis {}: {} and {}", axis,
-                       to_string(leaves[0].type()), to_string(x.type()));
+      trace_error_here(
+          "[associative_scan] expected leaves of one extent along axis {}, got {} and {}", axis,
+          to_string(leaves[0].type()), to_string(x.type()));
     length = n;
   }
   return length.value_or(0);

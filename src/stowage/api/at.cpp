@@ -79,8 +79,8 @@ Array applied(const std::function<Array(const Array&)>& function, const Array& x
   const Array y = function(x);
   const CallSiteScope back(here);
   if (y.empty() || !(y.type() == x.type()))
-    trace_error_here("[at] the function to apply gives {} for {}",
-                     y.empty() ? "an empty Array" : to_string(y.type()), to_string(x.type()));
+    trace_error_here("[at] expected the function to return {}, got {}", to_string(x.type()),
+                     y.empty() ? "an empty Array" : to_string(y.type()));
   return y;
 }
 
@@ -146,7 +146,7 @@ Array AtIndex::multiply(const Operand& value, Mode mode) const {
 Array AtIndex::divide(const Operand& value, Mode mode) const {
   const CallSiteScope site(at_);
   if (!is_float(array_.dtype()))
-    trace_error_here("[at] divide of {}: integers have no inverse", to_string(array_.type()));
+    trace_error_here("[at] expected floats for divide, got {}", to_string(array_.type()));
   // Divided once by all of a place's divisors.
   const Array divisor = AtIndex(ones_like(array_), indices_, at_).multiply(value, mode);
   return array_ / divisor;
@@ -174,12 +174,12 @@ Array AtIndex::apply(const std::function<Array(const Array&)>& function, Mode mo
 Array AtIndex::get(Mode mode, const std::optional<ScalarValue>& fill_value) const {
   const CallSiteScope site(at_);
   if (fill_value && mode != Mode::kFill)
-    trace_error_here("[at] a fill_value is read in mode kFill alone");
+    trace_error_here("[at] a fill_value has no effect in this mode; set kFill or leave it out");
   return run_as_one("at", [&] {
     const ResolvedIndex places(array_, indices_);
     const Array part = places.take_slice(array_);
     if (!places.has_arrays) return reshape(part, places.result.dims());
-    // What is read is clamped anyway.
+    // The gather clamps places out of range anyway.
     const Array vectors = mode == Mode::kWrap ? resolved(part, places, mode) : places.vectors;
     const Array read = record1(OpKind::kGather, places.gather, {part, vectors});
     if (mode != IndexMode::kFill) return reshape(read, places.result.dims());

@@ -52,7 +52,7 @@ std::pair<Array, Array> histogram(const Operand& x, int64_t bins, const Histogra
   if (bins < 1) trace_error_here("[histogram] expected at least 1 bin, got {}", bins);
   const Array a = checked(x, options);
   if (a.size() == 0 && !options.range)
-    trace_error_here("[histogram] {} has no smallest element; give a range", to_string(a.type()));
+    trace_error_here("[histogram] expected elements or a range, got {}", to_string(a.type()));
   return pair_of(traced_or_run("histogram", [&] {
     const Array edges = edges_of(a, bins, options);
     return std::vector{counts_of(a, edges, options), edges};
@@ -66,7 +66,7 @@ std::pair<Array, Array> histogram(const Operand& x, const Array& edges,
   if (edges.rank() != 1 || edges.size() < 2)
     trace_error_here("[histogram] edges must be a vector of 2 or more, got {}",
                      to_string(edges.type()));
-  if (options.range) trace_error_here("[histogram] a range is for a number of bins, not for edges");
+  if (options.range) trace_error_here("[histogram] a range has no effect with edges; leave it out");
   return pair_of(traced_or_run("histogram", [&] {
     const Array all = convert_to(edges, a.dtype());
     return std::vector{counts_of(a, all, options), all};
@@ -126,7 +126,7 @@ Unique unique(const Operand& x, int64_t size, const std::optional<double>& fill_
   if (size < 0) trace_error_here("[unique] expected a size of 0 or more, got {}", size);
   const auto n = static_cast<int32_t>(a.size());
   if (n == 0 && size > 0 && !fill_value)
-    trace_error_here("[unique] {} has no element to fill with; give a fill_value",
+    trace_error_here("[unique] expected an element to fill with, got {}; give a fill_value",
                      to_string(a.type()));
   const std::vector<Array> parts = traced_or_run("unique", [&]() -> std::vector<Array> {
     const auto filling = [&] {

@@ -1,5 +1,6 @@
 // checkpoint: marks a function whose intermediate values a policy keeps, recomputes or offloads.
-// It changes no result, and without differentiation it has no effect at all.
+// Not a file of saved state (io/checkpoint_file.h). It changes no result, and has no effect without
+// differentiation.
 #pragma once
 
 #include "stowage/api/jit.h"

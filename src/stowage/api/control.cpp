@@ -122,8 +122,8 @@ std::vector<Array> record_while(const LoopBody& loop, std::vector<Array> carry,
   const size_t n_carries = carry.size();
   NestedTrace body = trace_loop_body(loop, carry);
   if (body.graph.outputs().size() != carry.size())
-    trace_error_here("[{}] the body returns {} arrays, the carry has {}", loop.what,
-                     body.graph.outputs().size() - (carry.size() - n_carries), n_carries);
+    trace_error_here("[{}] expected {} arrays from the body, as the carry has, got {}", loop.what,
+                     n_carries, body.graph.outputs().size() - (carry.size() - n_carries));
   std::vector<ArrayType> types;
   for (const Array& c : carry) types.push_back(c.type());
   std::vector<std::string> names = loop.names;
@@ -133,7 +133,9 @@ std::vector<Array> record_while(const LoopBody& loop, std::vector<Array> carry,
     const Array truth = condition(inputs.first(n_carries));
     const CallSiteScope back(here);
     if (!current_trace()->last_effect.empty())
-      trace_error_here("[{}] debug_print in the condition of a loop: print in its body", loop.what);
+      trace_error_here(
+          "[{}] debug_print in the condition of a loop is not supported: print in its body",
+          loop.what);
     if (truth.rank() != 0 || truth.dtype() != DType::kBool)
       trace_error_here("[{}] the condition must return a bool scalar, it returns {}", loop.what,
                        to_string(truth.type()));
@@ -214,7 +216,8 @@ BranchResult run_branches(const BranchRequest& request) {
 
 namespace {
 
-// What the body returns for the inputs. Another number of arrays is refused by whoever records them.
+// The arrays that the body returns for the inputs. The code that records them refuses another
+// number of arrays.
 std::vector<Array> carry_of(const char* what, const LoopRequest& request,
                             std::span<const Array> inputs) {
   const OwnedTree result = request.body(inputs);
@@ -277,7 +280,8 @@ std::vector<Array> run_fori(const LoopRequest& request, const Operand& lower,
       const int64_t first = lower.scalar().integer, end = upper.scalar().integer;
       int64_t length = 0;
       if (first < end && __builtin_sub_overflow(end, first, &length))
-        trace_error_here("[fori_loop] from {} to {} is too far to count", first, end);
+        trace_error_here("[fori_loop] expected fewer than 2^63 iterations, got those from {} to {}",
+                         first, end);
       const size_t n_carries = carry.size();
       NestedTrace body = trace_loop_body(loop, carry);
       ScanParams params;

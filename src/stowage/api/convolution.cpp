@@ -107,7 +107,7 @@ struct Pool {
 Pool pool_of(const char* name, const Array& x, const Dims& window, const Dims& strides,
              const Padding& padding) {
   if (x.rank() != static_cast<int>(window.size()) + 2)
-    trace_error_here("[{}] a window of {} axes over {}, which is no [N, S..., C] of them", name,
+    trace_error_here("[{}] expected [N, S..., C] with {} axes S, as the window has, got {}", name,
                      window.size(), to_string(x.type()));
   const Dims steps = or_ones(strides, window.size());
   check_lengths(name, {{&steps, "strides"}}, window.size());
@@ -134,7 +134,8 @@ std::vector<PadWidth> Padding::widths(std::string_view function, const Dims& ext
   std::vector<PadWidth> result(extents.size());
   if (rule_ == "VALID") return result;
   if (rule_ != "SAME" && rule_ != "SAME_LOWER")
-    trace_error_here("[{}] padding \"{}\" is not VALID, SAME or SAME_LOWER", function, rule_);
+    trace_error_here("[{}] expected the padding VALID, SAME or SAME_LOWER, got \"{}\"", function,
+                     rule_);
   for (size_t i = 0; i < extents.size(); ++i) {
     if (strides[i] < 1)
       trace_error_here("[{}] expected strides of 1 or more, got {} for axis {}", function,
@@ -152,8 +153,9 @@ Array conv_general_dilated(const Operand& lhs, const Operand& rhs, const ConvOpt
   const WeakDType dtype = promote(lhs.dtype(), rhs.dtype());
   const Array x = to_array(lhs, dtype), k = to_array(rhs, dtype);
   if (x.rank() < 2 || x.rank() != k.rank())
-    trace_error_here("[conv_general_dilated] {} and {} are not of one rank of at least 2",
-                     to_string(x.type()), to_string(k.type()));
+    trace_error_here(
+        "[conv_general_dilated] expected arrays of one rank of at least 2, got {} and {}",
+        to_string(x.type()), to_string(k.type()));
   const auto n = static_cast<size_t>(x.rank()) - 2;
   const Letters axes = letters_of(options, n);
   return run_as_one("conv", [&] {
@@ -174,8 +176,8 @@ Array conv_general_dilated(const Operand& lhs, const Operand& rhs, const ConvOpt
                                           [](int64_t step) { return step != 1; });
     if (is_stretched && !options.padding.is_rule("VALID") && !options.padding.is_rule(""))
       trace_error_here(
-          "[conv_general_dilated] a rule of padding does not say what is meant beside "
-          "lhs_dilation: give widths, or use conv_transpose");
+          "[conv_general_dilated] expected widths of padding with lhs_dilation, got a rule; use "
+          "conv_transpose for rules");
     for (const PadWidth& w :
          options.padding.widths("conv_general_dilated", spatial_of(a),
                                 dilated(spatial_of(b), p.rhs_dilation), p.strides)) {
@@ -243,7 +245,7 @@ Array convolve(const Operand& a, const Operand& v, std::string_view mode) {
   else if (mode == "valid")
     width = {};
   else if (mode != "full")
-    trace_error_here("[convolve] mode \"{}\" is not full, same or valid", mode);
+    trace_error_here("[convolve] expected the mode full, same or valid, got \"{}\"", mode);
   return run_as_one("convolve", [&] {
     const Array y = conv_general_dilated(reshape(x, {1, 1, -1}), reshape(flip(k), {1, 1, -1}),
                                          {.padding = {width}});

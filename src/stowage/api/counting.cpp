@@ -53,7 +53,7 @@ std::vector<Array> nonzero(const Operand& x, int64_t size, int64_t fill_value) {
   const CallSiteScope site(x.at);
   const Array a = to_array(x);
   if (a.rank() == 0)
-    trace_error_here("[nonzero] {} has no axis to find places along", to_string(a.type()));
+    trace_error_here("[nonzero] expected an array with an axis, got {}", to_string(a.type()));
   return traced_or_run("nonzero", [&] {
     const Found found = find("nonzero", a, size);
     std::vector<Array> indices(static_cast<size_t>(a.rank()));

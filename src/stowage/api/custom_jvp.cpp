@@ -11,7 +11,7 @@ namespace {
 // that gives the rule's result and what the transpose reads, and a backward rule that is the
 // transpose.
 
-// What the forward rule gives: a tree of two parts.
+// The result of the forward rule: a tree of two parts.
 struct Forward {
   OwnedTree rule;  // keeps `result`
   TreeRef result;
@@ -42,8 +42,9 @@ void complete_tangents(const TreeRef& result, const TreeRef& tangent) {
     if (leaves[i].empty() || !is_float(of[i].dtype()))
       leaves[i] = zeros_of(of[i].type());
     else if (!(leaves[i].type() == of[i].type()))
-      trace_error_here("[custom_jvp] the rule returns {}{} and a tangent {} for it",
-                       to_string(of[i].type()), at_leaf(paths[i]), to_string(leaves[i].type()));
+      trace_error_here(
+          "[custom_jvp] expected a tangent {}{} from the rule, as its result is, got {}",
+          to_string(of[i].type()), at_leaf(paths[i]), to_string(leaves[i].type()));
   }
   assign_leaves(tangent, leaves);
 }
@@ -53,7 +54,7 @@ void check_result_is_constant(const Linearized& rule, const TreeRef& result) {
   for (size_t i = 0; i < paths.size(); ++i)
     if (depends_on_arguments(rule, i))
       trace_error_here(
-          "[custom_jvp] what the rule returns{} depends on the tangents; only the tangent "
+          "[custom_jvp] expected a result{} that does not depend on the tangents; only its tangent "
           "may",
           at_leaf(paths[i]));
 }

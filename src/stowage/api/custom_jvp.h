@@ -1,5 +1,5 @@
 // custom_jvp: a function with a user-defined forward-mode rule.
-// It changes no value of the function, only how it is differentiated.
+// Not a new op, and no rule of reverse mode (custom_vjp.h): the function's values stay the same.
 #pragma once
 
 #include "stowage/api/custom_vjp.h"

@@ -51,8 +51,8 @@ std::vector<Array> checked_cotangents(const OwnedTree& given, const TreeRef& arg
     ArrayType wanted = types[i];
     if (cotangents[i].type().kind == MemoryKind::kDevice) wanted.kind = MemoryKind::kDevice;
     if (!(cotangents[i].type() == wanted))
-      trace_error_here("[custom_vjp] the backward rule returns {} for argument '{}', which is {}",
-                       to_string(cotangents[i].type()), paths[i], to_string(types[i]));
+      trace_error_here("[custom_vjp] expected {} from the backward rule for argument '{}', got {}",
+                       to_string(types[i]), paths[i], to_string(cotangents[i].type()));
   }
   return cotangents;
 }
@@ -66,8 +66,9 @@ void check_forward(const CustomVjpRequest& request, const TreeRef& result,
   const std::vector<std::string> paths = paths_of(result);
   for (size_t i = 0; i < a.size(); ++i)
     if (!(a[i].type() == b[i].type()))
-      trace_error_here("[{}] {} returns {}{}, the function {}", request.what, request.forward_name,
-                       to_string(b[i].type()), at_leaf(paths[i]), to_string(a[i].type()));
+      trace_error_here("[{}] expected {}{} from {}, as from the function, got {}", request.what,
+                       to_string(a[i].type()), at_leaf(paths[i]), request.forward_name,
+                       to_string(b[i].type()));
 }
 
 // The functions whose rules are being traced. A rule that calls its own function, or makes another

@@ -1,5 +1,5 @@
 // custom_vjp: a function with a reverse-mode rule of the user's own.
-// It changes no value of the function, only how it is differentiated.
+// Not a new op, and no rule of forward mode (custom_jvp.h): the function's values stay the same.
 #pragma once
 
 #include "stowage/api/jit.h"

@@ -52,7 +52,8 @@ std::vector<DevicePtr> shares_of_host(const comm::World& world) {
   return devices;
 }
 
-// What must be the same before anything is computed together.
+// Demands that all processes agree on everything that must be the same before they compute
+// together.
 void check_alike(comm::World& world, const Device& device, comm::ReduceOrder reduce) {
   if (world.n_processes() == 1) return;
   std::vector<int32_t> ranks;

@@ -27,7 +27,7 @@ Array shuffled(Array key, Array x, int64_t axis) {
   return x;
 }
 
-// Which of n are drawn.
+// The numbers, of 0 to n - 1, that are drawn.
 Array drawn(const Array& key, int64_t n, const Shape& shape, const ChoiceOptions& options) {
   const int64_t draws = shape.elems();
   if (n <= 0) trace_error_here("[random] expected at least one element to choose from, got none");
@@ -41,7 +41,7 @@ Array drawn(const Array& key, int64_t n, const Shape& shape, const ChoiceOptions
   }
   const Array p = to_float_array(*options.p);
   if (!(p.shape() == Shape{n}))
-    trace_error_here("[random] choice from {} needs as many probabilities, got {}", n,
+    trace_error_here("[random] expected a probability for each of {} elements, got {}", n,
                      to_string(p.type()));
   if (options.replace) {
     const Array sums = cumsum(p, 0);

@@ -79,8 +79,8 @@ bool has(const std::string& letters, char c) {
   return letters.find(c) != std::string::npos;
 }
 
-// Of bools whether any is true; else in x's own dtype, to which sums of narrow integers, which are
-// wider, wrap as products of them do.
+// The sum over `axes`. For bools, true if any is true. Other sums are in x's own dtype: those of
+// narrow integers, which are wider, wrap as their products do.
 Array total(const Array& x, const Axes& axes) {
   return x.dtype() == DType::kBool ? any(x, axes) : convert_to(sum(x, axes), x.dtype());
 }
@@ -190,8 +190,9 @@ Array einsum(std::string_view spec, const std::vector<Array>& operands, SourceLo
   const std::string output = expand(spec, parsed.output, most, most);
   for (size_t i = 0; i < output.size(); ++i) {
     if (output.find(output[i], i + 1) != std::string::npos)
-      malformed(spec, fmt::format("'{}' comes out twice", output[i]));
-    if (!extents.count(output[i])) malformed(spec, fmt::format("'{}' is in no term", output[i]));
+      malformed(spec, fmt::format("'{}' is in the result twice", output[i]));
+    if (!extents.count(output[i]))
+      malformed(spec, fmt::format("'{}' of the result is in no term", output[i]));
   }
 
   for (Term& t : terms) t = take_diagonals(drop_ones(std::move(t), extents));

@@ -12,7 +12,7 @@
 namespace stow {
 namespace {
 
-// What goes to a disk passes through so much of the host's memory at a time.
+// Bytes of the host's memory through which data goes to a disk at a time.
 constexpr int64_t kPieceBytes = 1 << 20;
 
 Tiling tiling_of(const Array& x) {

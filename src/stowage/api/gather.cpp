@@ -19,28 +19,28 @@ struct Numbers {
   const Dims &operand_dims, &indices_dims;  // that go along with one another
 };
 
-// What the op itself does not say in these words, or says too late.
+// Checks what the op itself would report in other words, or too late.
 void check(const Numbers& b, const Array& operand, const Array& indices, const Dims& dropped,
            const Dims& map) {
   const int64_t n_map = std::ssize(map);
   if (indices.rank() == 0 || n_map != indices.dim(-1))
-    trace_error_here("[{}] {} has {} entries, but {} is no array of such index vectors", b.op,
-                     b.map_name, n_map, to_string(indices.type()));
+    trace_error_here("[{}] expected a last axis of {} indices, as {} has entries, got {}", b.op,
+                     n_map, b.map_name, to_string(indices.type()));
   for (int64_t axis : map)
     if (axis < 0 || axis >= operand.rank())
-      trace_error_here("[{}] {} names axis {}, which {} has not", b.op, b.map_name, axis,
-                       to_string(operand.type()));
+      trace_error_here("[{}] expected {} to name axes of {}, got {}", b.op, b.map_name,
+                       to_string(operand.type()), axis);
   if (b.operand_dims.size() != b.indices_dims.size())
-    trace_error_here("[{}] {} operand_batching_dims and {} {}", b.op, b.operand_dims.size(),
-                     b.indices_dims.size(), b.indices_name);
+    trace_error_here("[{}] expected as many operand_batching_dims as {}, got {} and {}", b.op,
+                     b.indices_name, b.operand_dims.size(), b.indices_dims.size());
   for (size_t i = 0; i < b.operand_dims.size(); ++i) {
     const int64_t axis = b.operand_dims[i], along = b.indices_dims[i];
     if (axis < 0 || axis >= operand.rank())
-      trace_error_here("[{}] operand_batching_dims name axis {}, which {} has not", b.op, axis,
-                       to_string(operand.type()));
+      trace_error_here("[{}] expected operand_batching_dims to name axes of {}, got {}", b.op,
+                       to_string(operand.type()), axis);
     if (along < 0 || along >= indices.rank() - 1)
-      trace_error_here("[{}] {} name axis {} of {}, which has {} before its index vectors", b.op,
-                       b.indices_name, along, to_string(indices.type()), indices.rank() - 1);
+      trace_error_here("[{}] expected {} to name axes of {} before its index vectors, got {}", b.op,
+                       b.indices_name, to_string(indices.type()), along);
     if (std::count(b.indices_dims.begin(), b.indices_dims.end(), along) > 1)
       trace_error_here("[{}] {} name axis {} twice", b.op, b.indices_name, along);
     if (contains(dropped, axis) || contains(map, axis))
@@ -91,8 +91,8 @@ Array scatter_by(OpKind op, std::string_view name, const Operand& operand,
     }
     const int64_t along = next < n.update_window_dims.size() ? n.update_window_dims[next++] : -1;
     if (along < 0 || along >= u.rank())
-      trace_error_here("[{}] update_window_dims name no axis of {} for axis {} of {}", name,
-                       to_string(u.type()), axis, to_string(x.type()));
+      trace_error_here("[{}] expected update_window_dims to name an axis of {} for axis {} of {}",
+                       name, to_string(u.type()), axis, to_string(x.type()));
     p.slice_sizes.push_back(u.shape()[static_cast<int>(along)]);
   }
   add_batch_axes(numbers, p);

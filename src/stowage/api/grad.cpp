@@ -119,7 +119,8 @@ void check_linear(const char* what, const SplitReverse& split, size_t n_outputs,
     not_linear(what, split.forward, *culprit);
 }
 
-// What a traced function is differentiated by, and of.
+// The float inputs and outputs of a traced function: it is differentiated by the former, and the
+// latter have cotangents.
 ReverseSpec float_spec(const Graph& graph, size_t n_arguments, size_t n_results) {
   ReverseSpec spec;
   for (size_t i = 0; i < n_arguments; ++i)
@@ -229,8 +230,8 @@ std::vector<Array> pull_back(const Linearized& linearized, const TreeRef& result
     const auto k = static_cast<size_t>(i);
     const ArrayType& type = linearized.output_types[k];
     if (cotangents[k].empty() || !(cotangents[k].type() == type))
-      trace_error_here("[{}] output{} is {}, its cotangent {}", what,
-                       paths[k].empty() ? "" : " '" + paths[k] + "'", to_string(type),
+      trace_error_here("[{}] expected a cotangent {} for output{}, got {}", what, to_string(type),
+                       paths[k].empty() ? "" : " '" + paths[k] + "'",
                        cotangents[k].empty() ? "an empty Array" : to_string(cotangents[k].type()));
   }
   return pull_back_leaves(linearized, linearized.residuals, cotangents);

@@ -93,7 +93,7 @@ struct Argnums {
   template <size_t n>
   static constexpr void check() {
     static_assert(((I >= 0 && I < static_cast<int>(n)) && ...),
-                  "stowage: an argnum names no argument of the function");
+                  "stowage: expected argnums from 0 to the number of arguments, less 1");
   }
   template <typename Tuple>
   static std::tuple<std::tuple_element_t<I, Tuple>...> pick(const Tuple& arguments) {

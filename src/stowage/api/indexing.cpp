@@ -42,7 +42,7 @@ struct Resolved {
   int64_t start, stop, step;
 };
 Resolved resolve(std::string_view name, const Range& r, int64_t extent) {
-  if (r.step == 0) trace_error_here("[{}] the step is zero", name);
+  if (r.step == 0) trace_error_here("[{}] expected a step other than 0", name);
   const bool down = r.step < 0;
   const int64_t low = down ? -1 : 0, high = down ? extent - 1 : extent;
   auto place = [&](std::optional<int64_t> i, int64_t otherwise) {
@@ -92,11 +92,12 @@ Array resolve_indices(const Array& indices, int64_t extent, IndexMode mode) {
   return indices;
 }
 
-// What a place out of range reads.
+// The value that is read for a place out of range.
 ScalarValue what_fills(const char* name, const Array& x, IndexMode mode,
                        const std::optional<ScalarValue>& fill_value) {
   if (fill_value && mode != IndexMode::kFill)
-    trace_error_here("[{}] a fill_value is read in mode kFill alone", name);
+    trace_error_here("[{}] a fill_value has no effect in this mode; set kFill or leave it out",
+                     name);
   return fill_value.value_or(out_of_range_value(x.dtype()));
 }
 
@@ -191,8 +192,8 @@ Array take_along_axis(const Operand& x, const Operand& indices, int axis, IndexM
   const CallSiteScope site(x.at);
   const Array a = to_array(x), given = to_indices("take_along_axis", "indices", indices);
   if (a.rank() != given.rank())
-    trace_error_here("[take_along_axis] {} and indices {} differ in rank", to_string(a.type()),
-                     to_string(given.type()));
+    trace_error_here("[take_along_axis] expected indices of rank {} for {}, got {}", a.rank(),
+                     to_string(a.type()), to_string(given.type()));
   const auto at = static_cast<int>(normalize_axis("take_along_axis", axis, a.rank(), a.type()));
   const int64_t extent = a.shape()[at];
   const ScalarValue filling = what_fills("take_along_axis", a, mode, fill_value);
@@ -223,8 +224,8 @@ ResolvedIndex::ResolvedIndex(const Array& x, std::span<const Index> indices) {
     has_arrays = has_arrays || i.kind == Kind::kArray;
   }
   if (named > x.rank() || ellipses > 1)
-    trace_error_here("[index] {} axes and {} ellipses for {}", named, ellipses,
-                     to_string(x.type()));
+    trace_error_here("[index] expected at most {} axes and 1 ellipsis for {}, got {} and {}",
+                     x.rank(), to_string(x.type()), named, ellipses);
   // One entry an axis of x or new axis: a missing ellipsis stands at the end.
   std::vector<Index> all;
   const auto fill = [&] {
@@ -265,7 +266,7 @@ ResolvedIndex::ResolvedIndex(const Array& x, std::span<const Index> indices) {
     dims.push_back((slice.limit[a] - slice.start[a] + slice.stride[a] - 1) / slice.stride[a]);
   cut = Shape(dims);
 
-  // Where the axes of the arrays stand in the result: at the first, or in front.
+  // Finds the place of the arrays' axes in the result: that of the first array, or the front.
   Shape spread;
   bool together = true;
   size_t first = all.size(), last = 0;

@@ -11,7 +11,7 @@
 namespace stow::initializers {
 namespace {
 
-/// Of a normal distribution cut off at two deviations.
+/// Standard deviation of a normal distribution cut off at two deviations.
 constexpr double kTruncatedDeviation = .87962566103423978;
 
 enum class Mode { kIn, kOut, kMean, kGeometricMean };
@@ -22,8 +22,9 @@ Mode mode_of(std::string_view name) {
   if (name == "fan_out") return Mode::kOut;
   if (name == "fan_avg") return Mode::kMean;
   if (name == "fan_geo_avg") return Mode::kGeometricMean;
-  trace_error_here("[variance_scaling] mode '{}' is none of fan_in, fan_out, fan_avg, fan_geo_avg",
-                   name);
+  trace_error_here(
+      "[variance_scaling] expected the mode fan_in, fan_out, fan_avg or fan_geo_avg, got '{}'",
+      name);
 }
 
 Distribution distribution_of(std::string_view name) {
@@ -31,7 +32,8 @@ Distribution distribution_of(std::string_view name) {
   if (name == "normal") return Distribution::kNormal;
   if (name == "uniform") return Distribution::kUniform;
   trace_error_here(
-      "[variance_scaling] distribution '{}' is none of truncated_normal, normal, uniform", name);
+      "[variance_scaling] expected the distribution truncated_normal, normal or uniform, got '{}'",
+      name);
 }
 
 double extent_of(const Axes& axes, const ArrayType& type) {
@@ -44,7 +46,8 @@ double extent_of(const Axes& axes, const ArrayType& type) {
 double fan(Mode mode, const FanOptions& options, const Shape& shape, DType dtype) {
   const ArrayType type{dtype, shape};
   if (shape.rank() < 2)
-    trace_error_here("[variance_scaling] a weight has at least two axes, got {}", to_string(type));
+    trace_error_here("[variance_scaling] expected a weight of at least two axes, got {}",
+                     to_string(type));
   const double in = extent_of(options.in_axis, type), out = extent_of(options.out_axis, type);
   const double all = static_cast<double>(shape.elems()) / extent_of(options.batch_axis, type);
   const double fan_in = all / out, fan_out = all / in;

@@ -82,8 +82,9 @@ void check_donation(const JitEntry& entry, std::span<const Array> arguments) {
     if (!entry.options.donated[i]) continue;
     for (size_t j = 0; j < arguments.size(); ++j)
       if (j != i && arguments[j].impl()->storage == arguments[i].impl()->storage)
-        trace_error_here("[{}] argument {} is donated, and the same array is argument {}",
-                         entry.name, entry.input_names[i], entry.input_names[j]);
+        trace_error_here(
+            "[{}] argument {} is donated, and the same array is argument {}; donate a copy",
+            entry.name, entry.input_names[i], entry.input_names[j]);
   }
 }
 
@@ -98,8 +99,8 @@ void check_known(const JitOptions& options, const char* option, const char* whos
                  const ShardingsByPath& shardings, const std::vector<std::string>& parts,
                  const std::vector<std::string>& paths) {
   if (const std::optional<std::string> path = shardings.unknown(parts))
-    trace_error_here("[{}] {} names '{}', which is no part of the {}; the leaves are {}",
-                     options.name, option, *path, whose,
+    trace_error_here("[{}] expected {} to name parts of the {}, got '{}'; the leaves are {}",
+                     options.name, option, whose, *path,
                      paths.empty() ? "none" : fmt::format("'{}'", fmt::join(paths, "', '")));
 }
 
@@ -144,7 +145,7 @@ void keep_crossing_donations(JitEntry& entry) {
   }
 }
 
-// What the entry's programs are compiled for.
+// The target that the entry's programs are compiled for.
 TargetPtr target_of_entry(const JitEntry& entry) {
   return entry.mesh ? target_of(*entry.mesh) : default_device()->target();
 }
@@ -399,12 +400,12 @@ void check_arguments(const JitEntry& entry, std::span<const TreeRef> arguments) 
   for (size_t i = 0; i < leaves.size() && i < entry.n_leaves; ++i) {
     const ArrayType& want = entry.graph.type(entry.graph.inputs()[i]);
     if (paths[i] != entry.input_names[i])
-      trace_error_here("[{}] argument {} was compiled for, {} was given", entry.name,
+      trace_error_here("[{}] expected argument {}, as compiled, got {}", entry.name,
                        entry.input_names[i], paths[i]);
     if (!(leaves[i].type() == want) || leaves[i].type().weak != want.weak)
-      trace_error_here("[{}] argument {} is {}{}, compiled for {}{}", entry.name, paths[i],
-                       to_string(leaves[i].type()), leaves[i].type().weak ? " (weak)" : "",
-                       to_string(want), want.weak ? " (weak)" : "");
+      trace_error_here("[{}] expected argument {} to be {}{}, as compiled, got {}{}", entry.name,
+                       paths[i], to_string(want), want.weak ? " (weak)" : "",
+                       to_string(leaves[i].type()), leaves[i].type().weak ? " (weak)" : "");
     const auto place = [](const std::string& mesh) {
       return mesh.empty() ? std::string("on one device")
                           : fmt::format("over a mesh as {}", mesh.substr(0, mesh.rfind(") ") + 1));
@@ -416,9 +417,8 @@ void check_arguments(const JitEntry& entry, std::span<const TreeRef> arguments) 
                        place(entry.input_mesh_keys[i]));
   }
   trace_error_here(
-      "[{}] the arguments have another structure than those it was compiled for: {} leaves, "
-      "not {}",
-      entry.name, leaves.size(), entry.n_leaves);
+      "[{}] expected arguments of the structure that it was compiled for, with {} leaves, got {}",
+      entry.name, entry.n_leaves, leaves.size());
 }
 
 }  // namespace stow

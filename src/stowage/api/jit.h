@@ -122,10 +122,11 @@ using AsTree = std::conditional_t<concepts::Scalar<T>, Array, T>;
 /// cannot be called with the arguments.
 template <typename F, typename... Args>
 constexpr void check_function() {
-  static_assert((is_tree<Args>() && ...),
-                "stowage: an argument is no tree of arrays. Trees are Array, C++ scalars, Static, "
-                "structs named in STOW_TREE, and vectors, std::arrays, maps from std::string, "
-                "tuples, pairs and optionals of trees");
+  static_assert(
+      (is_tree<Args>() && ...),
+      "stowage: expected trees of arrays as arguments. Trees are Array, C++ scalars, Static, "
+      "structs named in STOW_TREE, and vectors, std::arrays, maps from std::string, "
+      "tuples, pairs and optionals of trees");
   static_assert(std::is_invocable_v<F&, Args&...>,
                 "stowage: the function cannot be called with these arguments");
   if constexpr (std::is_invocable_v<F&, Args&...>)

@@ -10,7 +10,7 @@ namespace {
 
 // Arrays of one dtype, by promotion.
 std::vector<Array> promoted(std::string_view name, const std::vector<Array>& arrays) {
-  if (arrays.empty()) trace_error_here("[{}] no arrays given", name);
+  if (arrays.empty()) trace_error_here("[{}] expected at least one array, got none", name);
   WeakDType dtype = Operand(arrays[0]).dtype();
   for (const Array& a : arrays) dtype = promote(dtype, Operand(a).dtype());
   std::vector<Array> result;
@@ -21,7 +21,8 @@ std::vector<Array> promoted(std::string_view name, const std::vector<Array>& arr
 std::vector<Array> as_starts(std::string_view name, const Array& x,
                              const std::vector<Array>& starts) {
   if (static_cast<int>(starts.size()) != x.rank())
-    trace_error_here("[{}] {} starts given for {}", name, starts.size(), to_string(x.type()));
+    trace_error_here("[{}] expected a start for each axis, got {} for {}", name, starts.size(),
+                     to_string(x.type()));
   for (const Array& s : starts)
     if (s.rank() != 0 || !is_integer(s.dtype()))
       trace_error_here("[{}] a start must be an integer scalar, got {}", name, to_string(s.type()));
@@ -51,8 +52,8 @@ Array stack(const std::vector<Array>& arrays, int axis, SourceLocation at) {
   std::vector<Array> parts = promoted("stack", arrays);
   for (Array& part : parts) {
     if (!(part.shape() == parts[0].shape()))
-      trace_error_here("[stack] {} and {} differ in shape", to_string(arrays[0].type()),
-                       to_string(part.type()));
+      trace_error_here("[stack] expected arrays of one shape, got {} and {}",
+                       to_string(arrays[0].type()), to_string(part.type()));
   }
   const int rank = parts[0].rank();
   const int64_t a = normalize_axis("stack", axis, rank + 1, parts[0].type());
@@ -83,8 +84,9 @@ std::vector<Array> split(const Operand& x, int n, int axis) {
   const int64_t extent =
       a.shape()[static_cast<int>(normalize_axis("split", axis, a.rank(), a.type()))];
   if (n <= 0 || extent % n != 0)
-    trace_error_here("[split] axis {} of {} does not divide into {} parts", axis,
-                     to_string(a.type()), n);
+    trace_error_here(
+        "[split] expected parts that divide axis {} of {}, got {}; array_split takes any number",
+        axis, to_string(a.type()), n);
   Dims indices;
   for (int i = 1; i < n; ++i) indices.push_back(extent / n * i);
   return split_at(a, indices, axis);

@@ -18,8 +18,8 @@ void check_tangents(const char* what, const TreeRef& primals, const TreeRef& tan
       trace_error_here("[{}] {} '{}' is an empty Array", what, of[i].empty() ? "primal" : "tangent",
                        paths[i]);
     if (!(of[i].type() == along[i].type()))
-      trace_error_here("[{}] primal '{}' is {}, its tangent {}", what, paths[i],
-                       to_string(of[i].type()), to_string(along[i].type()));
+      trace_error_here("[{}] expected a tangent {} for primal '{}', got {}", what,
+                       to_string(of[i].type()), paths[i], to_string(along[i].type()));
   }
 }
 

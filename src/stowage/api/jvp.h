@@ -1,5 +1,5 @@
 // jvp, jacfwd, linearize, linear_transpose: forward-mode derivatives, composed from reverse mode.
-// No rules of their own: an op without a gradient has no jvp either.
+// Not a set of forward-mode rules: an op without a gradient has no jvp either.
 #pragma once
 
 #include "stowage/api/grad.h"

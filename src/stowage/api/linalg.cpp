@@ -155,7 +155,9 @@ Array tensordot(const Operand& x, const Operand& y, const Dims& a_axes, const Di
 Array tensordot(const Operand& x, const Operand& y, int n) {
   const CallSiteScope site(x.at);
   if (n < 0 || n > x.rank() || n > y.rank())
-    trace_error_here("[tensordot] {} axes of rank {} and {}", n, x.rank(), y.rank());
+    trace_error_here(
+        "[tensordot] expected a number of axes that both arrays have, got {} for ranks {} and {}",
+        n, x.rank(), y.rank());
   Dims last, first;
   for (int i = 0; i < n; ++i) {
     last.push_back(x.rank() - n + i);
@@ -207,7 +209,7 @@ Array norm(const Operand& x, const Axes& axes, double ord, bool keepdims) {
   return run_as_one("norm", [&] {
     if (ord == 2) return sqrt(sum(square(a), axes, keepdims));
     if (std::isinf(ord) && ord < 0) return min(abs(a), axes, keepdims);
-    // Of nothing 0; where the largest is 0, it shares the gradient with that one.
+    // The norm of no elements is 0. If the largest is 0, it shares the gradient with that constant.
     if (std::isinf(ord))
       return a.size() == 0 ? sum(a, axes, keepdims) : maximum(max(abs(a), axes, keepdims), 0);
     if (ord == 0) return astype(sum(astype(a != 0, DType::kI32), axes, keepdims), a.dtype());
@@ -293,7 +295,7 @@ Array attention(const Operand& q, const Operand& k, const Operand& v,
   if (a.rank() != 4)
     trace_error_here("[attention] q must be [B,T,H,D], got {}", to_string(a.type()));
   if (options.align_last && !options.causal)
-    trace_error_here("[attention] align_last says how a causal mask lies; causal is not set");
+    trace_error_here("[attention] align_last has no effect without causal; set causal");
   if (options.mask && options.mask->dtype() != DType::kBool)
     trace_error_here(
         "[attention] the mask must be bool, got {}; what is added to scores is the bias",

@@ -123,7 +123,7 @@ Array fmod(const Operand& a, const Operand& b) {
   const WeakDType dtype = number_dtype(a, b);
   if (!is_integer(dtype.dtype)) return arithmetic(OpKind::kRem, a, b);
   const Array x = to_array(a, dtype), y = to_array(b, dtype);
-  // Of bools by false it is the dividend, in JAX too.
+  // A remainder of bools by false is the dividend, in JAX too.
   return run_as_one(
       "fmod", [&] { return binary_op(OpKind::kRem, x, are_bools(a, b) ? y : unless_zero(y)); });
 }
@@ -173,8 +173,9 @@ Array pow(const Operand& a, const Operand& b) {
     if (n == 0) return with_weak(broadcast_array(to_array(1, dtype), x.shape()), dtype.weak);
     if (n > 0) return run_as_one("pow", [&] { return integer_power(x, n); });
     if (!is_float(dtype.dtype))
-      trace_error_here("[pow] {} to the negative power {}: integers have none", to_string(x.type()),
-                       n);
+      trace_error_here(
+          "[pow] expected a power of 0 or more for {}, got {}; convert it to a float (astype)",
+          to_string(x.type()), n);
     return run_as_one("pow", [&] { return negative_power(x, n); });
   }
   const WeakDType dtype = number_dtype(a, b);
@@ -247,10 +248,12 @@ Array round(const Operand& x, int decimals) {
   const CallSiteScope site(x.at);
   const Array a = to_array(x);
   if (!is_float(a.dtype())) {
-    if (decimals < 0) trace_error_here("[round] {} to {} decimals", to_string(a.type()), decimals);
+    if (decimals < 0)
+      trace_error_here("[round] expected 0 decimals or more for {}, got {}", to_string(a.type()),
+                       decimals);
     return a;
   }
-  // What is beyond the dtype's range has no digits to lose.
+  // A factor beyond the dtype's range leaves no digits to round.
   const double factor = std::pow(10.0, decimals);
   if (factor > largest_float(a.dtype())) return a;
   return run_as_one("round", [&] {

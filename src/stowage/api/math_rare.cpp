@@ -151,7 +151,7 @@ Array nextafter(const Operand& a, const Operand& b) {
         return convert_to(where(isnan(y32), y32, where(x32 == y32, y32, down)), DType::kF16);
       }
       default:
-        trace_error_here("[nextafter] takes floats, not {}", dtype_name(dtype.dtype));
+        trace_error_here("[nextafter] expected floats, got {}", dtype_name(dtype.dtype));
     }
   });
 }

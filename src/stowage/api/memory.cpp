@@ -28,7 +28,7 @@ Array in_kind(const Array& x, MemoryKind kind) {
   return record1(OpKind::kDevicePut, DevicePutParams{kind}, {x});
 }
 
-// Of a concrete array; null where it lies on none yet.
+// The device of a concrete array; null if it has no buffer yet.
 DevicePtr device_of(const Array& x) {
   const DeviceBufferPtr& buffer = x.impl()->storage->buffer;
   return buffer ? buffer->device() : nullptr;
@@ -124,14 +124,15 @@ Array device_put(const Operand& x, const Sharding& to, const PlacementOptions& o
   }
   if (!array.is_concrete()) {
     if (device && device != default_device())
-      trace_error_here("[device_put] {} is asked for on the device {}, the program runs on {}",
-                       describe(array), distinguishing_name(*device, *default_device()),
-                       distinguishing_name(*default_device(), *device));
+      trace_error_here(
+          "[device_put] expected the device that the program runs on, {}, got {} for {}",
+          distinguishing_name(*default_device(), *device),
+          distinguishing_name(*device, *default_device()), describe(array));
   } else if (const DevicePtr its = device_of(array); device && its != device) {
     if (current_trace())
       trace_error_here(
           "[device_put] {} is captured by a program and asked for on another device, {}; "
-          "move it before",
+          "move it before the call",
           describe(array), its ? distinguishing_name(*device, *its) : device->name());
     return with_sharding(copied_to(array, device, to.memory_kind()), to);
   }
@@ -174,8 +175,8 @@ Array device_put_bytes(const void* data, int64_t n, DType data_dtype, Shape shap
   for (int64_t d : type.shape)
     if (d < 0) trace_error_here("[device_put] negative extent in {}", to_string(type));
   if (type.elems() != n)
-    trace_error_here("[device_put] {} holds {} elements, the data has {}", to_string(type),
-                     type.elems(), n);
+    trace_error_here("[device_put] expected {} elements for {}, got {}", type.elems(),
+                     to_string(type), n);
   const int64_t width = dtype_bytes(dtype);
   const auto read = [&](int64_t first, std::span<std::byte> out) {
     convert_elements(static_cast<const std::byte*>(data) + first * dtype_bytes(data_dtype),

@@ -1,5 +1,5 @@
 // Further functions of jax.numpy, jax.lax and jax.ops, each composed of a few others.
-// No new operations; math.h, shaping.h, reduce.h and linalg.h have the functions that these call.
+// Not new ops: math.h, shaping.h, reduce.h and linalg.h have the functions that these call.
 #pragma once
 
 #include <utility>

@@ -16,7 +16,7 @@ namespace {
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
-// How a float lies in a word.
+// Layout of a float in a word of integers.
 struct Layout {
   DType words;
   int mantissa, bias;
@@ -37,7 +37,7 @@ Array exact_power_of_two(const Array& n, DType dtype) {
 struct Parts {
   Array fraction, exponent;  // exponent of the integers of the layout
 };
-// Of f32 or f64. The fraction is a product of x, so that it has a gradient.
+// Splits an f32 or f64. The fraction is a product of x, so that it has a gradient.
 Parts parts_of(const Array& x) {
   const DType dtype = x.dtype();
   const Layout f = layout_of(dtype);
@@ -351,7 +351,8 @@ Array trapezoid(const Operand& y, const Operand& dx, int axis) {
   if (dx.rank() != 0)
     trace_error_here("[trapezoid] the width must be a scalar, got rank {}", dx.rank());
   if (n == 0)
-    trace_error_here("[trapezoid] no elements along axis {} of {}", axis, to_string(a.type()));
+    trace_error_here("[trapezoid] expected elements along axis {}, got {}", axis,
+                     to_string(a.type()));
   return run_as_one("trapezoid", [&] {
     return sum((slice(a, i, 1, n) + slice(a, i, 0, n - 1)) * 0.5, i) * dx;
   });
@@ -360,7 +361,7 @@ Array trapezoid(const Operand& y, const Operand& dx, int axis) {
 Array cov(const Operand& x, int ddof) {
   const CallSiteScope site(x.at);
   const Array a = atleast_2d(to_float_array(x));
-  if (a.rank() > 2) trace_error_here("[cov] takes a matrix, got {}", to_string(a.type()));
+  if (a.rank() > 2) trace_error_here("[cov] expected a matrix, got {}", to_string(a.type()));
   return run_as_one("cov", [&] {
     if (a.dim(1) == 0) return squeeze(full({a.dim(0), a.dim(0)}, std::nan(""), a.dtype()));
     const Array centered = a - mean(a, 1, true);

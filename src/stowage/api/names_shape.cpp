@@ -30,7 +30,9 @@ std::pair<Array, Array> places_where(int64_t n, int64_t m, Keep keep, SourceLoca
 std::vector<Array> parts_along(const char* name, const Operand& x, int n, int axis) {
   const CallSiteScope site(x.at);
   const Array a = to_array(x);
-  if (a.rank() <= axis) trace_error_here("[{}] {} has no axis {}", name, to_string(a.type()), axis);
+  if (a.rank() <= axis)
+    trace_error_here("[{}] expected an array with axis {}, got {}", name, axis,
+                     to_string(a.type()));
   return split(a, n, axis);
 }
 
@@ -98,7 +100,9 @@ Array geomspace(double start, double stop, int64_t n, bool endpoint, DType dtype
   const CallSiteScope site(at);
   const bool same_sign = (start < 0 && stop < 0) || (start > 0 && stop > 0);
   if (!same_sign)
-    trace_error_here("[geomspace] from {} to {}: both must be of one sign and not 0", start, stop);
+    trace_error_here(
+        "[geomspace] expected two numbers of one sign, neither of them 0, got {} and {}", start,
+        stop);
   const double sign = start < 0 ? -1 : 1;
   return run_as_one("geomspace", [&] {
     const DType wide = dtype_bytes(dtype) == 8 ? DType::kF64 : DType::kF32;
@@ -125,7 +129,7 @@ std::pair<Array, Array> triu_indices(int64_t n, int64_t k, std::optional<int64_t
 Array vander(const Operand& x, std::optional<int64_t> n, bool increasing) {
   const CallSiteScope site(x.at);
   const Array a = to_array(x);
-  if (a.rank() != 1) trace_error_here("[vander] takes a vector, got {}", to_string(a.type()));
+  if (a.rank() != 1) trace_error_here("[vander] expected a vector, got {}", to_string(a.type()));
   const int64_t count = n.value_or(a.dim(0));
   if (count < 0)
     trace_error_here("[vander] expected a number of powers of 0 or more, got {}", count);
@@ -148,7 +152,7 @@ Array fill_diagonal(const Operand& x, const Operand& value) {
   const bool equal_extents =
       std::equal(dims.begin() + (dims.empty() ? 0 : 1), dims.end(), dims.begin());
   if (a.rank() < 2 || (a.rank() > 2 && !equal_extents))
-    trace_error_here("[fill_diagonal] takes a matrix, or an array of equal extents, got {}",
+    trace_error_here("[fill_diagonal] expected a matrix, or an array of equal extents, got {}",
                      to_string(a.type()));
   return run_as_one("fill_diagonal", [&] {
     const int64_t n = *std::min_element(dims.begin(), dims.end());
@@ -307,8 +311,9 @@ Array broadcast_in_dim(const Operand& x, const Shape& shape, const Dims& axes) {
       std::adjacent_find(axes.begin(), axes.end(), std::greater_equal<>()) == axes.end();
   const bool within = rising && (axes.empty() || (axes[0] >= 0 && axes.back() < shape.rank()));
   if (static_cast<int>(axes.size()) != a.rank() || !within)
-    trace_error_here("[broadcast_in_dim] axes {} of ({}) for {}", to_string(Shape(axes)),
-                     to_string(shape), to_string(a.type()));
+    trace_error_here(
+        "[broadcast_in_dim] expected a rising axis of ({}) for each axis of {}, got {}",
+        to_string(shape), to_string(a.type()), to_string(Shape(axes)));
   Dims dims(static_cast<size_t>(shape.rank()), 1);
   for (int i = 0; i < a.rank(); ++i)
     dims[static_cast<size_t>(axes[static_cast<size_t>(i)])] = a.shape()[i];
@@ -321,7 +326,8 @@ Array collapse(const Operand& x, int start, std::optional<int> stop) {
   const auto bound = [&](int i) { return i < 0 ? i + a.rank() : i; };
   const int from = bound(start), to = bound(stop.value_or(a.rank()));
   if (from < 0 || to > a.rank() || from >= to)
-    trace_error_here("[collapse] axes {} to {} of {}", start, to, to_string(a.type()));
+    trace_error_here("[collapse] expected a range of axes of {}, got {} to {}", to_string(a.type()),
+                     start, to);
   const Dims& dims = a.shape().dims();
   Dims joined(dims.begin(), dims.begin() + from);
   joined.push_back(1);
@@ -432,7 +438,7 @@ Array matrix_power(const Operand& x, int64_t n) {
   const CallSiteScope site(x.at);
   const Array a = to_array(x);
   if (a.rank() < 2 || a.dim(-1) != a.dim(-2))
-    trace_error_here("[matrix_power] takes square matrices, got {}", to_string(a.type()));
+    trace_error_here("[matrix_power] expected square matrices, got {}", to_string(a.type()));
   if (n < 0)
     trace_error_here(
         "[matrix_power] expected a power of 0 or more, as there is no inverse here, got {}", n);

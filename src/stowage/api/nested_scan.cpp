@@ -83,8 +83,8 @@ int64_t count_iterations(const ScanRequest& request, int64_t length) {
   for (size_t i = 0; i < xs.size(); ++i) {
     const std::string name = paths[i].empty() ? "what is scanned" : "'" + paths[i] + "'";
     if (xs[i].rank() == 0)
-      trace_error_here("[nested_scan] {} is {}, and has no axis to scan over", name,
-                       to_string(xs[i].type()));
+      trace_error_here("[nested_scan] expected an axis to scan over, got {} for {}",
+                       to_string(xs[i].type()), name);
     if (length < 0) length = xs[i].dim(0);
     if (xs[i].dim(0) != length)
       trace_error_here("[nested_scan] {} has {} slices, not {}", name, xs[i].dim(0), length);
@@ -118,8 +118,8 @@ ScanResult run_nested_scan(const ScanRequest& request, const NestedScanOptions& 
     const int64_t count = count_iterations(request, options.length);
     for (int64_t n : options.blocks)
       if (n < 0 || n > count)
-        trace_error_here("[nested_scan] {} blocks are asked for, and there are {} iterations", n,
-                         count);
+        trace_error_here(
+            "[nested_scan] expected at most {} blocks, as there are iterations, got {}", count, n);
     const Step step = [&](const Leaves& carry, const Leaves& slice) {
       Leaves inputs = carry;
       inputs.insert(inputs.end(), slice.begin(), slice.end());

@@ -22,7 +22,8 @@ void check_per_feature(const char* name, const char* what, const std::optional<A
 
 Array float_with_axis(const char* name, const Operand& x) {
   const Array a = to_float_array(x);
-  if (a.rank() == 0) trace_error_here("[{}] {} has no axis", name, to_string(a.type()));
+  if (a.rank() == 0)
+    trace_error_here("[{}] expected an array with an axis, got {}", name, to_string(a.type()));
   return a;
 }
 // The same, having these axes.

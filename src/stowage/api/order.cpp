@@ -1,4 +1,4 @@
-// What follows an order along an axis: running reductions, sorting, order statistics.
+// Functions built on an order along an axis: running reductions, sorting, order statistics.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -118,7 +118,7 @@ Array order_by(std::span<const Array> keys, int64_t axis) {
 
 // The axis, once it is known that there are operands of one shape.
 int64_t check_alike(const char* name, const std::vector<Array>& operands, int axis) {
-  if (operands.empty()) trace_error_here("[{}] nothing to sort", name);
+  if (operands.empty()) trace_error_here("[{}] expected at least one operand, got none", name);
   for (const Array& a : operands)
     if (!(a.shape() == operands[0].shape()))
       trace_error_here("[{}] expected operands of one shape, got {} beside {}", name,
@@ -163,7 +163,7 @@ std::pair<Array, Array> top_k(const Operand& x, int64_t k, int axis) {
 
 namespace {
 
-// What a statistic is taken of, in the last axis of `rows`; and the shapes of what it gives.
+// The elements of a statistic, in the last axis of `rows`, and the shapes of its result.
 struct Rows {
   Array rows;
   Dims lead, kept;
@@ -182,7 +182,8 @@ struct Rows {
       n *= a.shape()[static_cast<int>(axis)];
       kept[static_cast<size_t>(axis)] = 1;
     }
-    if (n == 0) trace_error_here("[{}] nothing to take it of in {}", name, to_string(a.type()));
+    if (n == 0)
+      trace_error_here("[{}] expected at least one element, got {}", name, to_string(a.type()));
     Dims joined = lead;
     joined.push_back(n);
     rows = reshape(transpose(a, order), joined);

@@ -10,7 +10,7 @@
 namespace stow {
 namespace {
 
-// Which of n elements lies at place i, which may lie outside [0, n).
+// The element, of n, that is read at place i, which may lie outside [0, n).
 int64_t source(PadMode mode, int64_t i, int64_t n) {
   const auto modulo = [](int64_t a, int64_t b) { return ((a % b) + b) % b; };
   switch (mode) {
@@ -49,7 +49,7 @@ Array ramp(const Array& edge, int axis, int64_t width, bool before, double end) 
   return convert_to(end == 0 ? line : end * (1.0 - share) + line, edge.dtype());
 }
 
-// What an axis is padded with at one end: extent 1.
+// The statistic that pads an axis at one end: extent 1.
 Array statistic(const Array& x, int axis, PadMode mode, const PadOptions& options, bool before) {
   const int64_t n = x.shape()[axis];
   const int64_t length = std::min(n, options.stat_length.value_or(n));
@@ -62,7 +62,7 @@ Array statistic(const Array& x, int axis, PadMode mode, const PadOptions& option
   return convert_to(value, x.dtype());
 }
 
-// What goes before and after an axis, where it is not made of elements there are.
+// The values that pad one side of an axis, in modes that compute them.
 Array side(const Array& x, int axis, PadMode mode, const PadOptions& options, int64_t width,
            bool before) {
   const int64_t n = x.shape()[axis];
@@ -76,9 +76,10 @@ Array side(const Array& x, int axis, PadMode mode, const PadOptions& options, in
 void check_pad(const Array& a, const std::vector<PadWidth>& widths, PadMode mode,
                const PadOptions& options) {
   if (static_cast<int>(widths.size()) != a.rank())
-    trace_error_here("[pad] {} widths given for {}", widths.size(), to_string(a.type()));
+    trace_error_here("[pad] expected two widths for each axis, got {} pairs for {}", widths.size(),
+                     to_string(a.type()));
   if (mode == PadMode::kLinearRamp && !is_float(a.dtype()))
-    trace_error_here("[pad] a linear ramp is of floats, got {}", to_string(a.type()));
+    trace_error_here("[pad] expected floats for a linear ramp, got {}", to_string(a.type()));
   if (options.stat_length && *options.stat_length <= 0)
     trace_error_here("[pad] expected a stat_length of 1 or more, got {}", *options.stat_length);
   for (const auto [before, after] : widths)

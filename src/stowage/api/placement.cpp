@@ -107,7 +107,7 @@ void check_same_parts(const char* what, const Array& x) {
     if (of_tile.size() == 1) continue;
     const comm::Fingerprint* usual = nullptr;
     std::vector<std::string> odd;
-    // Of two that equally many have, that of the first device counts.
+    // If two values are equally frequent, that of the first device counts.
     for (size_t i = 0; i < devices.size(); ++i) {
       if (sharding.tile_at(static_cast<int64_t>(i)) != tile) continue;
       if (!usual || of_tile.at(all_parts[i]) > of_tile.at(*usual)) usual = &all_parts[i];

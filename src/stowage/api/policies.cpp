@@ -141,13 +141,14 @@ PolicyPtr save_from_both_policies(PolicyPtr a, PolicyPtr b) {
 PolicyPtr custom_policy(std::string name, std::function<PolicyAnswer(const PolicyQuery&)> decide,
                         SourceLocation at) {
   const CallSiteScope site(at);
-  if (!decide) trace_error_here("[custom_policy] '{}' has no function that decides", name);
+  if (!decide)
+    trace_error_here("[custom_policy] expected a function that decides, got none for '{}'", name);
   return make(std::move(name), std::move(decide));
 }
 
 namespace {
 
-// What stands between commas, but not those of what is bracketed.
+// Splits a list at its commas, except those within brackets.
 Names items(std::string_view list) {
   Names result;
   int depth = 0;
@@ -165,7 +166,7 @@ Names bracketed(std::string_view list) {
   return list.size() < 2 ? Names() : items(list.substr(1, list.size() - 2));
 }
 
-// What a function's name and arguments made; null for any other.
+// The policy that a function of this name makes of these arguments; null for any other function.
 PolicyPtr policy_of(std::string_view function, const Names& arguments) {
   const size_t n = arguments.size();
   if (function == "save_only_these_names") return save_only_these_names(arguments);

@@ -135,7 +135,7 @@ Array drawn_apart(const Operand& key, const Array& logits, int64_t axis, const S
 Array check_key(const Operand& key) {
   const Array k = to_array(key);
   if (k.dtype() != DType::kU32 || !(k.shape() == Shape{2}))
-    trace_error_here("[random] a key is u32[2], got {}", to_string(k.type()));
+    trace_error_here("[random] expected a key u32[2], got {}", to_string(k.type()));
   return k;
 }
 
@@ -214,7 +214,7 @@ Array fold_in(const Operand& key, const Operand& data) {
   const CallSiteScope site(key.at);
   const Array k = check_key(key), d = to_array(data, {DType::kU32, false});
   if (d.rank() != 0)
-    trace_error_here("[random] fold_in takes a scalar, got {}", to_string(d.type()));
+    trace_error_here("[random] expected a scalar for fold_in, got {}", to_string(d.type()));
   return run_as_one("fold_in", [&] {
     const Words w = threefry(k[0], k[1], {u32(0), d});
     return stack({w.hi, w.lo});
@@ -225,7 +225,7 @@ Array bits(const Operand& key, const Shape& shape, DType dtype) {
   const CallSiteScope site(key.at);
   const Array k = check_key(key);
   if (!is_unsigned_int(dtype))
-    trace_error_here("[random] bits are of an unsigned dtype, not {}", dtype_name(dtype));
+    trace_error_here("[random] expected an unsigned dtype for bits, got {}", dtype_name(dtype));
   if (dtype == DType::kU64) {
     return run_as_one("bits", [&] {
       return reshape(both_words(words(k, shape)), shape.dims());
@@ -279,8 +279,9 @@ Array categorical(const Operand& key, const Operand& logits, int axis,
   others.erase(others.begin() + at);
   if (!shape) dims = others;
   if (dims.size() < others.size() || !std::equal(others.rbegin(), others.rend(), dims.rbegin()))
-    trace_error_here("[random] categorical of shape ({}) from {}: it must end in ({})",
-                     to_string(Shape(dims)), to_string(x.type()), to_string(Shape(others)));
+    trace_error_here(
+        "[random] expected a shape that ends in ({}) for categorical from {}, got ({})",
+        to_string(Shape(others)), to_string(x.type()), to_string(Shape(dims)));
   const auto prefix = static_cast<int64_t>(dims.size() - others.size());
   if (!replace) return drawn_apart(key, x, at, Shape(dims));
   dims.insert(dims.begin() + prefix + at, x.shape()[static_cast<int>(at)]);

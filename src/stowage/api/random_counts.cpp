@@ -16,7 +16,7 @@ namespace {
 // Loops below carry a key first and draw from it with one key for all elements.
 using State = std::array<Array, 3>;
 
-// How many uniform numbers have a product above exp(-rate). Source: Knuth.
+// Counts the uniform numbers whose product stays above exp(-rate). Source: Knuth.
 Array poisson_by_products(const Array& key, const Array& rate) {
   const auto open = [&](const State& s) { return s[2] > -rate; };
   const auto next = [&](const State& s) {
@@ -28,8 +28,8 @@ Array poisson_by_products(const Array& key, const Array& rate) {
   return while_loop([&](const State& s) { return any(open(s)); }, next, first)[1] - 1;
 }
 
-// What both rejections below share: a candidate k of u in (-1/2, 1/2) and v, quickly accepted in
-// the middle.
+// The draws that both rejections below share: u in (-1/2, 1/2), from which the candidate k is made,
+// and v, which accepts or rejects it.
 struct Candidate {
   Array u, v, reach;  // reach: 1/2 - |u|
 };
@@ -58,7 +58,7 @@ Array poisson_by_rejection(const Array& key, const Array& rate) {
   return while_loop([](const State& s) { return any(logical_not(s[2])); }, next, first)[1];
 }
 
-// How many geometric numbers sum up to no more than `count`.
+// Counts the geometric numbers whose sum is at most `count`.
 Array binomial_by_sums(const Array& key, const Array& count, const Array& p) {
   const Array log_rest = log1p(-p);
   const auto open = [&](const State& s) { return s[2] <= count; };
@@ -111,7 +111,7 @@ Array binomial_by_rejection(const Array& key, const Array& count, const Array& p
   return while_loop([](const State& s) { return any(logical_not(s[2])); }, next, first)[1];
 }
 
-// Of the rarer outcome; what is odd about counts and probabilities is settled here.
+// Draws counts of the rarer outcome. Unusual counts and probabilities are settled here.
 Array binomial_each(const Array& key, const Array& given, const Array& p) {
   const auto all = [&](double v) { return full_like(p, v); };
   const Array rare = p < 0.5, q = where(rare, p, 1.0 - p);
@@ -132,7 +132,7 @@ Array binomial_each(const Array& key, const Array& given, const Array& p) {
 
 void check_wide_float(const char* name, DType dtype) {
   if (dtype != DType::kF32 && dtype != DType::kF64)
-    trace_error_here("[random] {} is of f32 or f64, not {}", name, dtype_name(dtype));
+    trace_error_here("[random] expected f32 or f64 for {}, got {}", name, dtype_name(dtype));
 }
 
 }  // namespace
@@ -172,7 +172,8 @@ Array multinomial(const Operand& key, const Operand& n, const Operand& p,
   const Array k = check_key(key);
   check_wide_float("multinomial", dtype);
   const Shape all = shape.value_or(p.shape());
-  if (all.rank() == 0) trace_error_here("[random] multinomial needs a vector of probabilities");
+  if (all.rank() == 0)
+    trace_error_here("[random] expected a vector of probabilities, got shape ()");
   Dims outer = all.dims();
   outer.pop_back();
   const DType wide = at_least_f32(to_float_array(p)).dtype();

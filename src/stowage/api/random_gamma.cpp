@@ -76,7 +76,7 @@ Array log_slope(const Array& a, const Array& log_y) {
 Array draw_gamma(const char* name, const Array& key, const Operand& a,
                  const std::optional<Shape>& shape, DType dtype, bool log_space) {
   if (dtype != DType::kF32 && dtype != DType::kF64)
-    trace_error_here("[random] {} is of f32 or f64, not {}", name, dtype_name(dtype));
+    trace_error_here("[random] expected f32 or f64 for {}, got {}", name, dtype_name(dtype));
   const Array each = spread(name, a, shape_of(name, shape, {&a}), dtype);
   const SourceLocation at = context().site;
   return run_as_one(name, [&] {
@@ -131,7 +131,7 @@ Array dirichlet(const Operand& key, const Operand& alpha, const std::optional<Sh
   const CallSiteScope site(key.at);
   const Array k = check_key(key), a = to_array(alpha);
   if (a.rank() == 0)
-    trace_error_here("[random] dirichlet needs a vector, got {}", to_string(a.type()));
+    trace_error_here("[random] expected a vector for dirichlet, got {}", to_string(a.type()));
   Dims dims = a.shape().dims();
   if (shape) {
     dims = shape->dims();

@@ -20,8 +20,8 @@ Array spread(const char* name, const Operand& x, const Shape& shape, DType dtype
     trace_error_here("[random] expected a float dtype, got {}", dtype_name(dtype));
   const Array a = to_array(x, {dtype, false});
   if (!(broadcast_shapes(name, a.type(), {dtype, shape}) == shape))
-    trace_error_here("[random] {} of shape ({}) with a parameter {}", name, to_string(shape),
-                     to_string(a.type()));
+    trace_error_here("[random] expected a parameter of {} that broadcasts to ({}), got {}", name,
+                     to_string(shape), to_string(a.type()));
   return broadcast_array(a, shape);
 }
 

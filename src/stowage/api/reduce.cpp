@@ -73,8 +73,9 @@ struct Taken {
   bool initial = false, dtype = false;
 };
 void check_options(std::string_view name, const ReduceOptions& o, const Array& x, Taken taken) {
-  if (o.initial && !taken.initial) trace_error_here("[{}] takes no initial value", name);
-  if (o.dtype && !taken.dtype) trace_error_here("[{}] takes no dtype", name);
+  if (o.initial && !taken.initial)
+    trace_error_here("[{}] takes no initial value; leave it out", name);
+  if (o.dtype && !taken.dtype) trace_error_here("[{}] takes no dtype; leave it out", name);
   if (o.initial && o.initial->rank() != 0)
     trace_error_here("[{}] the initial value must be a scalar, got {}", name,
                      to_string(o.initial->array().type()));
@@ -114,7 +115,8 @@ Array fold(OpKind op, const char* name, const Operand& x, const Axes& axes,
   });
 }
 
-// How many elements take part, less ddof: a number where nothing is masked, else of x's dtype.
+// The number of elements that take part, less ddof: a C++ number without a mask, else an array of
+// x's dtype.
 Operand n_counted(const char* name, const Array& x, const Dims& axes, const ReduceOptions& o,
                   int ddof) {
   if (!o.where) return static_cast<double>(n_reduced(x, axes) - ddof);
@@ -123,8 +125,8 @@ Operand n_counted(const char* name, const Array& x, const Dims& axes, const Redu
   return ddof == 0 ? n : n - static_cast<double>(ddof);
 }
 
-// What a mean or a variance is taken of, and the dtype of the result, in which it is computed if
-// that is not narrower than f32.
+// The operand of a mean or a variance, and the dtype of the result, in which it is computed if that
+// is not narrower than f32.
 std::pair<Array, DType> check_float(const char* name, const Operand& x, const ReduceOptions& o) {
   if (o.dtype && !is_float(*o.dtype))
     trace_error_here("[{}] dtype must be a float, got {}", name, dtype_name(*o.dtype));
@@ -142,11 +144,12 @@ Array extreme(OpKind op, const char* name, const Operand& x, const Axes& axes,
   const Array a = to_array(x);
   check_options(name, o, a, {.initial = true});
   if (!o.initial && o.where)
-    trace_error_here("[{}] with a where must be told what of nothing is: initial", name);
+    trace_error_here(
+        "[{}] expected an initial value beside where, which may select nothing; set initial", name);
   for (int64_t axis : sorted_axes(name, axes, a))
     if (!o.initial && a.shape()[static_cast<int>(axis)] == 0)
-      trace_error_here("[{}] axis {} of {} is empty, and has no {}", name, axis,
-                       to_string(a.type()), name);
+      trace_error_here("[{}] expected elements along axis {}, got {}; set initial", name, axis,
+                       to_string(a.type()));
   const bool largest = op == OpKind::kReduceMax;
   if (a.dtype() == DType::kBool) op = largest ? OpKind::kReduceOr : OpKind::kReduceAnd;
   if (!o.initial) return reduce(op, name, a, axes, o.keepdims);
@@ -318,7 +321,8 @@ Array logsumexp(const Operand& x, const Axes& axes, const ReduceOptions& options
   return run_as_one("logsumexp", [&] {
     const double inf = std::numeric_limits<double>::infinity();
     const auto constant = [&](double v) { return scalar_constant(v, a.dtype()); };
-    // What takes no part is 0 before anything is made of it: its gradient is, too.
+    // Elements that take no part are set to 0 before anything is computed, so their gradient is 0
+    // too.
     a = masked(a, options, 0.0);
     const Array counted = b ? where(*b != 0, a, constant(-inf)) : a;
     const ReduceOptions part = {

@@ -21,7 +21,7 @@ struct Transfer {
   int64_t left() const { return elems_of(box) - done_elems; }
 };
 
-// Which processes hold each tile, and who holds what at all.
+// The processes that hold each tile.
 std::vector<std::set<int>> holders_of(const NamedSharding& sharding, int64_t n_tiles) {
   const auto all = processes();
   std::vector<std::set<int>> holders(static_cast<size_t>(n_tiles));

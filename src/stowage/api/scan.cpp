@@ -6,7 +6,7 @@
 namespace stow {
 namespace {
 
-// Where a weak initial carry takes the body's type; true if any did.
+// Gives a weak initial carry the body's type. Returns true if any changed.
 bool widen_weak_carry(std::vector<Array>& carry, const Graph& body) {
   bool changed = false;
   for (size_t i = 0; i < carry.size(); ++i) {
@@ -36,8 +36,8 @@ Dims scanned_axes(const ScanRequest& request, std::span<const Array> xs,
     const int64_t asked = axis_for("axes", request.options.axes, i, xs.size(), "scanned leaves");
     const int rank = xs[i].rank();
     if (rank == 0)
-      trace_error_here("[scan] {} is {}, and has no axis to scan over",
-                       leaf_name("scanned", paths[i]), to_string(xs[i].type()));
+      trace_error_here("[scan] expected an axis to scan over, got {} for {}",
+                       to_string(xs[i].type()), leaf_name("scanned", paths[i]));
     if (asked < -rank || asked >= rank)
       trace_error_here("[scan] axis {} is out of range for {}, {}", asked,
                        leaf_name("scanned", paths[i]), to_string(xs[i].type()));

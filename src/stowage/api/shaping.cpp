@@ -145,8 +145,9 @@ Array reshape(const Operand& x, const Dims& dims) {
     } else if (dims[i] == -1 && !unknown) {
       unknown = i;
     } else {
-      trace_error_here("[reshape] {} to ({}): one extent may be -1, others not negative",
-                       to_string(a.type()), to_string(Shape(dims)));
+      trace_error_here(
+          "[reshape] expected extents of 0 or more, and at most one of -1, got ({}) for {}",
+          to_string(Shape(dims)), to_string(a.type()));
     }
   }
   if (unknown && known > 0) result[*unknown] = a.size() / known;
@@ -163,7 +164,8 @@ Array transpose(const Operand& x, const Axes& axes) {
   Dims order = normalize_axes("transpose", axes, a.type(), true);
   if (!axes.given()) std::reverse(order.begin(), order.end());
   if (static_cast<int>(order.size()) != a.rank())
-    trace_error_here("[transpose] {} axes given for {}", order.size(), to_string(a.type()));
+    trace_error_here("[transpose] expected {} axes for {}, got {}", a.rank(), to_string(a.type()),
+                     order.size());
   if (std::is_sorted(order.begin(), order.end())) return a;
   return record1(OpKind::kTranspose, AxesParams{order}, {a});
 }
@@ -273,7 +275,7 @@ Array pad(const Operand& x, const std::vector<PadWidth>& widths, const Operand& 
     high.push_back(w.after);
   }
   if (static_cast<int>(widths.size()) != x.rank())
-    trace_error_here("[pad] {} widths given for {}", widths.size(),
+    trace_error_here("[pad] expected two widths for each axis, got {} pairs for {}", widths.size(),
                      to_string(ArrayType{x.dtype().dtype, x.shape()}));
   return pad_general(x, value, low, high, Dims(widths.size(), 0));
 }

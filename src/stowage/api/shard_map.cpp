@@ -23,8 +23,9 @@ void check_paths(const char* option, const char* whose, const SpecsByPath& specs
   const std::vector<std::string> parts = part_paths_of(tree), leaves = paths_of(tree);
   for (const auto& [path, spec] : specs.all())
     if (std::find(parts.begin(), parts.end(), path) == parts.end())
-      trace_error_here("[shard_map] {} names '{}', which is no part of the {}; the leaves are {}",
-                       option, path, whose, quoted(leaves));
+      trace_error_here(
+          "[shard_map] expected {} to name parts of the {}, got '{}'; the leaves are {}", option,
+          whose, path, quoted(leaves));
   for (const std::string& leaf : leaves)
     if (!specs.find(leaf))
       trace_error_here(
@@ -33,7 +34,7 @@ void check_paths(const char* option, const char* whose, const SpecsByPath& specs
           option, whose, leaf);
 }
 
-// How a whole array lies. `owner` is for errors.
+// The sharding of a whole array. `owner` names it in errors.
 ReshardParams border(const ShardMapCall& call, const PartitionSpec& spec, const ArrayType& whole,
                      const std::string& owner) {
   const MeshShape& mesh = call.mesh.mesh_shape();
@@ -171,7 +172,7 @@ ShardMapResult run_shard_map(const ShardMapCall& call, const TreeRef& arguments,
     const ReshardParams p = border(call, spec, whole_type(mesh, spec, output.type(), owner), owner);
     if (!is_over_mesh) continue;
     output = record1(OpKind::kShardToFull, p, {output});
-    // How automatic axes cut a result is the partitioner's choice.
+    // The partitioner chooses how automatic axes cut a result.
     if (!call.automatic.empty()) continue;
     output.impl()->sharding = std::make_shared<const Sharding>(
         NamedSharding(call.mesh, spec, memory_kind_name(output.type().kind)));

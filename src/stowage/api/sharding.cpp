@@ -13,7 +13,7 @@
 namespace stow {
 namespace {
 
-// Whether a leaf is the part of a tree that a path names, or lies in it.
+// True if a leaf is the part of a tree that a path names, or lies in it.
 bool lies_below(std::string_view leaf, std::string_view path) {
   return path.empty() || leaf == path ||
          (leaf.size() > path.size() && leaf.starts_with(path) && leaf[path.size()] == '/');
@@ -74,8 +74,8 @@ NamedSharding::NamedSharding(Mesh mesh, PartitionSpec spec, std::string_view mem
     for (const std::string& name : axes.names()) {
       const std::vector<std::string>& known = mesh_.axis_names();
       if (std::find(known.begin(), known.end(), name) == known.end())
-        trace_error_here("[sharding] {} names '{}', which is no axis of {}", to_string(spec_), name,
-                         to_string(mesh_));
+        trace_error_here("[sharding] expected axes of {}, got '{}' in {}", to_string(mesh_), name,
+                         to_string(spec_));
       if (!used.insert(name).second)
         trace_error_here(
             "[sharding] {} names '{}' twice; a mesh axis cuts one axis of an array at most",

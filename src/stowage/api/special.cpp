@@ -172,7 +172,7 @@ FloatBits bits_of(DType dtype) {
   return {DType::kU32, 8, 23};
 }
 
-// Of f32 or f64, by its bits.
+// Rounds f32 or f64 by its bits.
 Array rounded_to(const Array& x, int exponent_bits, int mantissa_bits) {
   const FloatBits f = bits_of(x.dtype());
   const auto word = [&](uint64_t v) { return scalar_constant(v, f.words); };

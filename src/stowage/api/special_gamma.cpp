@@ -92,8 +92,8 @@ Array large_sample_slope(const Array& a, const Array& y) {
   return 1.0 + (off - (square(off) / a - 1.0) / 3.0) / (2.0 * a);
 }
 
-// What gamma variables of a large shape a have below x, above it, and as density there: the first
-// terms of Temme's expansion (DLMF 8.12).
+// Probabilities of a gamma variable of large shape a: below x, above it, and the density there.
+// First terms of Temme's expansion (DLMF 8.12).
 struct LargeGamma {
   Array lower, upper, density;
 };
@@ -112,7 +112,7 @@ LargeGamma large_gamma(const Array& wanted, const Array& all_a, const Array& all
   return {0.5 * erfc(-z) - beside, 0.5 * erfc(z) + beside, bell * sqrt(a / (2.0 * pi)) / x};
 }
 
-// What is asked of the incomplete gamma functions.
+// The part of the incomplete gamma functions to compute.
 enum class Part { kLower, kUpper, kLowerSlope };
 
 // x^a exp(-x) / gamma(a)

@@ -20,7 +20,7 @@ std::string with_place(const std::string& message) {
   return message + "\n  at " + place;
 }
 
-// What a user calls an array: an argument by its path, anything else by where it was made.
+// The user's name of an array: its path for an argument, else where it was made.
 std::string named(const Array& array) {
   const ArrayImpl& impl = *array.impl();
   if (impl.state == ArrayImpl::State::kTraced && impl.trace->graph.is_input(impl.id)) {

@@ -39,7 +39,8 @@ std::string listed(std::span<const std::string> names) {
   return text;
 }
 
-// Whether a tensor that no leaf has is one too many: not where the tree is a part of the file.
+// True if a tensor that no leaf has is an error. It is none if the tree is a part of the file and
+// the tensor lies outside of that part.
 bool is_surplus(const std::string& name, const TreeFileOptions& options) {
   if (options.allow_surplus) return false;
   return options.prefix.empty() || options.name || name == options.prefix ||

@@ -26,7 +26,9 @@ int64_t axis_of(const TreeAxes& axes, const std::string& below, std::string_view
   for (const auto& entry : axes.by_path())
     if (is_below(below, entry.first) && (!best || entry.first.size() >= best->first.size()))
       best = &entry;
-  if (!best) trace_error_here("[vmap] {} has no entry in the axes", leaf_name(what, path));
+  if (!best)
+    trace_error_here("[vmap] expected an entry of the axes for {}, got none",
+                     leaf_name(what, path));
   if (!best->second) return kUnbatched;
   const int axis = *best->second;
   if (axis < -rank || axis >= rank)
@@ -56,11 +58,11 @@ std::vector<int64_t> axes_of(const VmapAxes& axes, std::string_view what,
     while (used < paths[i].size() && paths[i][used] >= '0' && paths[i][used] <= '9')
       number = 10 * number + static_cast<size_t>(paths[i][used++] - '0');
     if (used == 0 || (used < paths[i].size() && paths[i][used] != '/'))
-      trace_error_here("[vmap] {} is in no tuple, and the axes are a list of {}",
-                       leaf_name(what, paths[i]), axes.each().size());
+      trace_error_here("[vmap] expected a tuple for a list of {} axes, got {} outside of one",
+                       axes.each().size(), leaf_name(what, paths[i]));
     if (number >= axes.each().size())
-      trace_error_here("[vmap] {} has no entry in the list of {} axes", leaf_name(what, paths[i]),
-                       axes.each().size());
+      trace_error_here("[vmap] expected an entry of the axes for {}, got a list of {}",
+                       leaf_name(what, paths[i]), axes.each().size());
     const std::string below = used < paths[i].size() ? paths[i].substr(used + 1) : "";
     result.push_back(axis_of(axes.each()[number], below, what, paths[i], rank, types[i]));
   }

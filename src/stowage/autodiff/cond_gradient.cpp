@@ -7,7 +7,7 @@ CondGradient differentiate_cond(const Node& cond, const Activity& outer, bool on
   for (const GraphPtr& graph : cond.graphs) branches.push_back(flatten_checkpoints(*graph));
   const Graph& first = branches[0];
 
-  // What is active in one branch at least.
+  // Inputs and outputs that are active in at least one branch.
   ReverseSpec all;
   for (size_t i = 0; i < first.inputs().size(); ++i)
     if (outer.varied(cond.operands[i + 1]) && is_float(first.type(first.inputs()[i]).dtype))

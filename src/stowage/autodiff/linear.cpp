@@ -18,7 +18,7 @@ Mask dependent_outputs(const Graph& graph, const Mask& inputs) {
   return outputs;
 }
 
-// What a carry becomes, it enters as.
+// An iteration begins with the carry of the one before, so marks of outputs become marks of inputs.
 Mask scan_results(const Node& node, Mask inputs) {
   const auto& p = node.as<ScanParams>();
   while (true) {
@@ -54,7 +54,7 @@ Mask results_of(const Node& node, const Mask& operands) {
   return Mask(static_cast<size_t>(node.n_results), true);
 }
 
-// Which values the outputs of a graph need.
+// Values that the outputs of a graph need.
 Mask needed_values(const Graph& graph) {
   Mask needed(graph.n_values());
   for (ValueId v : graph.outputs()) needed[v.index()] = true;

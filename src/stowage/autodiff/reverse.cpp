@@ -226,7 +226,7 @@ class Reverser {
     }
   }
 
-  // What a node reads of a region that it is not in; its gradient may read that too.
+  // Marks values that a node reads from a region that it is not in; its gradient may read them too.
   void mark_leaving(const Node& node) {
     for (ValueId v : node.operands) {
       if (flat_.is_input(v) || joint_.is_input(map_[v])) continue;
@@ -237,7 +237,7 @@ class Reverser {
   }
 
   void node_vjp(const Node& node, std::vector<bool> needed) {
-    // Where cotangents lie does not change with a move of what they are of.
+    // A move of a value leaves its cotangent in its place.
     if (node.op == OpKind::kDevicePut && spec_.on_device)
       return accumulate(node.operands[0], *cotangents_[node.result().index()]);
     // Rules that only look at a cotangent, or add some up, take it wherever it lies.
@@ -256,8 +256,8 @@ class Reverser {
     Cotangents cts = op_def(node.op).vjp.function(context);
     for (size_t i = 0; i < cts.size(); ++i) {
       if (!needed[i] || !cts[i]) continue;
-      // What a node gives for one operand in several places (x * x) is one sum, whatever else is
-      // added to it and wherever that lies.
+      // The cotangents for one operand in several places (x * x) make one sum first, before any
+      // other is added and wherever it lies.
       for (size_t k = i + 1; k < cts.size(); ++k)
         if (node.operands[k] == node.operands[i] && cts[k]) {
           cts[i] = add_anywhere(*cts[i], *cts[k]);

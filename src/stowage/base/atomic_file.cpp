@@ -16,7 +16,7 @@
 namespace stow {
 namespace {
 
-// What stands where a file is to be written anew.
+// The file that is to be replaced.
 struct Target {
   std::string path;  // behind symbolic links, where a regular file stands there
   bool in_place = false;

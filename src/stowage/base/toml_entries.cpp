@@ -51,7 +51,7 @@ void Collector::take_table(const toml::table& table, const std::string& prefix, 
   }
 }
 
-// How long the string is that begins `text`, its quotes included. One that does not end goes to the
+// Length of the string that begins `text`, quotes included. An unterminated string extends to the
 // end of its line, or of the text.
 size_t string_length(std::string_view text) {
   const char quote = text[0];

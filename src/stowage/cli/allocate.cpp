@@ -69,7 +69,7 @@ Result<int> allocate(const Flags& flags) {
   if (!std::isfinite(flags.time_limit_s) || flags.time_limit_s < 0 || flags.time_limit_s > 1e9)
     return fail("--time-limit: expected seconds from 0 to 1e9, got {}", flags.time_limit_s);
 
-  // What goes to standard output goes there alone; people read on stderr then.
+  // An output that goes to standard output has it to itself; messages go to stderr then.
   const std::string* to_stdout = nullptr;
   const std::array paths = {&flags.output, &flags.json, &flags.svg};
   // --output may be the file itself: its rows are all there again, and their offsets.
@@ -147,7 +147,8 @@ int run_allocate(int argc, char** argv) {
                "./stowage allocate");
   app.set_help_flag("-h,--help", "This text");
   app.add_option("FILE", flags.input, "The buffers, with half-open lifetimes; - for stdin")->required();
-  app.add_option("--capacity", flags.capacity, "Stops at a packing of so many bytes: 1MiB, 4096")
+  app.add_option("--capacity", flags.capacity,
+                 "Stops at a packing of at most this size: 1MiB, 4096")
       ->type_name("SIZE");
   app.add_option("--time-limit", flags.time_limit_s, "Seconds to search")
       ->capture_default_str()

@@ -81,8 +81,8 @@ bool are_one(const std::string& a, const std::string& b) {
   return !code && one == real_path(b, code) && !code;
 }
 
-// Whether the file, links followed, has the name of a checkpoint in this folder or among what was
-// set aside there.
+// True if the file, links followed, has the name of a checkpoint in this folder, or in a folder of
+// checkpoints set aside there.
 bool is_checkpoint_in(const std::string& path, const std::string& folder) {
   std::error_code code;
   const std::string file = real_path(path, code).string();
@@ -171,7 +171,8 @@ Result<CommandLine> parse_train_arguments(const std::string& command,
   }
   if (add_options) add_options(app);
   if (command == "plan" || command == "sweep")
-    app.add_option("--html", line.html_path, command == "plan" ? "Writes the plan as a page for a browser, also of a refusal"
+    app.add_option("--html", line.html_path,
+                   command == "plan" ? "Writes the plan, or a refusal, as a page for a browser"
                                      : "Writes the best plan and the table as a page for a browser")
         ->type_name("FILE");
   app.footer("\n" + config_help());

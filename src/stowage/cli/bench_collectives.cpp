@@ -33,7 +33,7 @@ struct Row {
   double seconds = 0;      // of the slowest rank in the best round
 };
 
-// What a rank measures. Bytes are those of the whole array, of which every rank has a part.
+// Measures on one rank. Bytes are those of the whole array, of which every rank has a part.
 std::vector<Row> measure(comm::Communicator& communicator, const Options& options) {
   const comm::Group all = communicator.all();
   const int64_t n = all.size(), part = std::max<int64_t>(options.bytes / 4 / n, 1), whole = part * n;
@@ -106,11 +106,13 @@ Result<int> run_bench_collectives(std::span<const std::string> command_line) {
   app.set_help_flag("-h,--help", "This text");
   add_launch_options(app, launch);
   app.add_option("--size", size, "Bytes of the whole array (default 32MiB)");
-  app.add_option("--rounds", options.rounds, "Measurements of each, of which the best counts (default 5)")
+  app.add_option("--rounds", options.rounds,
+                 "Measurements of each; the best is reported (default 5)")
       ->check(CLI::PositiveNumber);
   app.add_option("--timeout", timeout_s, "Seconds that a process may be late (default 60)")
       ->check(CLI::PositiveNumber);
-  app.add_option("--reduce", reduce, "The maker of sums: tree (the default), or native, the transport")
+  app.add_option("--reduce", reduce,
+                 "Sums are made by: tree (the default), or native, the transport")
       ->check(CLI::IsMember({"tree", "native"}));
   app.add_option("--json", json_path, "Writes one JSON object a line to FILE, - for stdout");
   const Result<bool> helped = parse_or_help(app, "bench collectives", command_line);

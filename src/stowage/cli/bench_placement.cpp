@@ -20,7 +20,7 @@
 namespace stow {
 namespace {
 
-// What the process has of physical memory, by the kernel's own count of its pages.
+// Physical memory of the process, by the kernel's own count of its pages.
 int64_t resident_bytes() {
   std::ifstream statm("/proc/self/statm");
   int64_t all_pages = 0, resident_pages = 0;

@@ -32,7 +32,7 @@ struct Flags {
   std::optional<DeviceDescription> device;
 };
 
-// What one row is told of and what came of it.
+// The inputs and results of one row.
 struct Row {
   std::string program, name;
   MemoryAnalysis analysis;
@@ -42,7 +42,7 @@ struct Row {
   std::optional<double> step_s;
 };
 
-// What is known of a row without running it.
+// Fills the figures of a row that are known without running it.
 Result<void> plan(const Executable& program, const Flags& flags, Row& row) {
   row.analysis = program.memory_analysis();
   const Forecast forecast = forecast_step(program, flags.device);
@@ -87,7 +87,8 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-// What the program takes beside what it is given must be all that is taken while it runs.
+// Measures one run. Beside the arrays that the program is given, only the program may take memory
+// while it runs.
 class Meter {
  public:
   explicit Meter(DevicePtr device) : device_(std::move(device)) {
@@ -239,7 +240,7 @@ template <typename Placement>
 Result<int> run_rows(const Flags& flags, const std::vector<Placement>& placements,
                      Result<Row> (*measure)(const Placement&, const Flags&)) {
   if (!flags.dump.empty()) {
-    if (flags.plan_only) return fail("bench: --dump has no effect with --plan-only");
+    if (flags.plan_only) return fail("bench: --dump has no effect with --plan-only; leave it out");
     if (Result<void> made = ensure_directory(flags.dump); !made) return made.failure();
   }
   std::FILE* const text = flags.json == "-" ? stderr : stdout;

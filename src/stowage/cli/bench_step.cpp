@@ -34,7 +34,7 @@ std::string joined(const std::vector<std::string>& words) {
   return text;
 }
 
-// What would make it another benchmark than its name says.
+// Refuses settings that would make it another benchmark than its name says.
 Result<void> check_settings(const StepArguments& a) {
   for (const std::string& setting : a.settings) {
     if (setting.starts_with("train.compute="))
@@ -44,7 +44,8 @@ Result<void> check_settings(const StepArguments& a) {
     for (const char* key : {"data.path=", "train.out=", "train.checkpoint_every=",
                             "train.eval_every=", "train.sample=", "train.ema=", "eval."})
       if (setting.starts_with(key))
-        return fail("bench step: --set {}: it has no effect: only steps are run", setting);
+        return fail("bench step: --set {}: it has no effect: only steps are run; leave it out",
+                    setting);
     if (setting.starts_with("model."))
       return fail("bench step: --set {}: --config decides the model", setting);
   }

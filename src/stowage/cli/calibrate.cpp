@@ -48,8 +48,8 @@ Result<int> run_calibrate(std::span<const std::string> arguments) {
     file.emplace(std::move(*created));
     return {};
   };
-  // What cannot be written is better said before the measurements than after them; one that is
-  // stopped in them leaves no file.
+  // A file that cannot be written is reported before the measurements, not after them. A run that
+  // is stopped during the measurements leaves no file.
   if (Result<void> opened = open(); !opened) return opened.failure();
   if (!file->in_place()) file.reset();
   double load = 0;

@@ -17,20 +17,23 @@ Result<int> run_export(std::span<const std::string> command_line) {
   bool best = false;
   CLI::App app("Writes what a fine-tuning run has trained, from its checkpoint.", "./stowage export");
   app.set_help_flag("-h,--help", "This text");
-  app.add_option("--checkpoint", checkpoint,
-                 "The train.out folder, of which the newest checkpoint counts, or the JSON file of one")
+  app.add_option(
+         "--checkpoint", checkpoint,
+         "The train.out folder, whose newest checkpoint is used, or the JSON file of a checkpoint")
       ->type_name("DIR")
       ->required();
-  app.add_flag("--best", best,
-               "Of that run the checkpoint of the lowest loss in evaluation (eval.keep_best)");
-  app.add_option("--adapter", adapter, "The folder to write, as PEFT's: the adapter alone")
+  app.add_flag(
+      "--best", best,
+      "Uses the checkpoint of that run with the lowest loss in evaluation (eval.keep_best)");
+  app.add_option("--adapter", adapter, "The PEFT folder to write: the adapter alone")
       ->type_name("DIR");
   app.add_option("--model", model,
-                 "The folder to write, as Hugging Face's: all weights, an adapter merged")
+                 "The Hugging Face folder to write: all weights, with an adapter merged")
       ->type_name("DIR");
   app.add_option("--dtype", dtype_text,
-                 "f32 or bf16, with --model; by default that of the weights, or where an adapter is merged that "
-                 "of the model")
+                 "f32 or bf16, with --model (default: that of the weights, or of the model if an "
+                 "adapter is "
+                 "merged)")
       ->type_name("TYPE");
   const Result<bool> helped = parse_or_help(app, "export", command_line);
   if (!helped) return helped.failure();
@@ -41,7 +44,7 @@ Result<int> run_export(std::span<const std::string> command_line) {
   const Result<std::optional<DType>> dtype = written_dtype(dtype_text);
   if (!dtype) return fail("export: {}", dtype.error());
   if (*dtype && model.empty())
-    return fail("export: --dtype has no effect with --adapter: adapters are f32");
+    return fail("export: --dtype has no effect with --adapter: adapters are f32; leave it out");
   const std::string& out = adapter.empty() ? model : adapter;
   if (Result<void> writable = check_writable_directory(out); !writable) return writable.failure();
   const WhichCheckpoint which = best ? WhichCheckpoint::kBest : WhichCheckpoint::kNamed;

@@ -27,7 +27,7 @@ Result<int> run_fuse(std::span<const std::string> command_line) {
       ->type_name("DIR")
       ->required();
   app.add_option("--dtype", dtype_text,
-                 "f32 or bf16; by default that of the weights, where it is one of them")
+                 "f32 or bf16 (default: that of the weights, if it is one of them)")
       ->type_name("TYPE");
   const Result<bool> helped = parse_or_help(app, "fuse", command_line);
   if (!helped) return helped.failure();

@@ -35,8 +35,8 @@ using std::chrono::milliseconds;
 
 constexpr int32_t kMostProcesses = 1024, kMostDevices = 64;
 constexpr int kExitNotStarted = 127;  // as a shell has it
-// How long others may take to end by themselves, as all do that find the same error. One that a signal
-// has ended leaves them no error to find; they only come to where they wait.
+// Time that other processes have to end by themselves. After an error all find the same error and
+// end. After a signal they have no error to find; they only come to where they wait.
 constexpr milliseconds kGraceOfError(1000), kGraceOfSignal(150);
 // Bytes that are kept of what a silent process writes to standard error.
 constexpr size_t kKeptBytes = 8192;
@@ -180,7 +180,8 @@ Result<int> Supervisor::run() {
   sigset_t mask;
   sigemptyset(&mask);
   for (const int signal : {SIGCHLD, SIGINT, SIGTERM, SIGHUP}) {
-    // What was ignored before, as a shell does with SIGINT in the background, stays so.
+    // A signal that was ignored before stays ignored: a shell ignores SIGINT for jobs in the
+    // background.
     struct sigaction before {};
     ::sigaction(signal, nullptr, &before);
     if (signal == SIGCHLD || before.sa_handler != SIG_IGN) sigaddset(&mask, signal);
@@ -195,7 +196,7 @@ Result<int> Supervisor::run() {
     if (const Result<void> started = start(process); !started)
       return fail("process {} of {}: {}", process, options_.processes, started.error());
   while (!all_ended()) watch();
-  // What they have said last may still be in the pipes. Nobody else holds their ends.
+  // The last output of the processes may still be in the pipes. Nobody else holds their ends.
   for (Stream& stream : streams_)
     while (stream.fd >= 0) read_stream(stream);
   return conclude();
@@ -439,7 +440,7 @@ Result<LaunchOptions> take_launch_options(std::vector<std::string>& arguments) {
 }
 
 void add_launch_options(CLI::App& app, LaunchOptions& options) {
-  app.add_option("--processes", options.processes, "Starts so many processes on this host (default 1)");
+  app.add_option("--processes", options.processes, "Processes to start on this host (default 1)");
   app.add_option("--devices", options.devices, "Devices of each process (default 1)");
   app.add_option("--log-ranks", options.log_ranks,
                  "Processes that print: first (the default), or all, with [PROCESS] before each line");

@@ -19,7 +19,7 @@ bool is_program(const std::string& path) {
   return std::filesystem::is_regular_file(path, error) && ::access(path.c_str(), X_OK) == 0;
 }
 
-// Where a shell would find it.
+// Searches the PATH for a program as a shell does.
 Result<std::string> find_program(const std::string& name) {
   if (name.find('/') != std::string::npos) {
     if (is_program(name)) return name;

@@ -49,7 +49,7 @@ Result<int> run_allocate(std::span<const std::string> arguments) {
 const std::vector<Row> kCommands = {
     {"train", "trains a language model under a memory budget", run_train},
     {"plan", "says what a run would need, without running it", run_plan},
-    {"sweep", "plans a job over the meshes of so many devices, as a table", run_sweep},
+    {"sweep", "plans a job over the meshes of a number of devices, as a table", run_sweep},
     {"profile", "says where the time of a step goes", run_profile},
     {"calibrate", "measures this machine, for the step times of plans", run_calibrate},
     {"config", "checks a configuration and prints it whole", run_config},
@@ -60,11 +60,12 @@ const std::vector<Row> kCommands = {
     {"fuse", "merges an adapter into its model", run_fuse},
     {"launch", "starts a program of yours as several processes", run_launch},
     {"run", "runs a printed graph on inputs from a file", run_graph_file},
-    {"bench", "measures programs and collectives: step, program1, collectives, placement", run_bench},
+    {"bench", "measures programs and collectives: step, program1, collectives, placement",
+     run_bench},
     {"allocate", "packs the buffers of a CSV file", run_allocate},
 };
 
-// Of several processes the first says that work takes long.
+// Only process 0 reports that work takes long.
 Result<int> run_train_noticed(std::span<const std::string> arguments) {
   const Result<comm::Launch> place = comm::launch_of_environment();
   std::optional<SlowWorkNotice> notice;
@@ -72,7 +73,7 @@ Result<int> run_train_noticed(std::span<const std::string> arguments) {
   return run_train(arguments);
 }
 
-// What runs a command that may run as several processes; null for another command.
+// The function of a command that may run as several processes; null for another command.
 Command launched_command(std::span<const std::string> arguments) {
   constexpr std::string_view kBenches[] = {"collectives", "placement"};
   if (arguments[0] == "train") return run_train_noticed;
@@ -87,7 +88,7 @@ void print_help() {
   for (const Row& row : kCommands) fmt::print("  {:<12}{}\n", row.name, row.help);
   fmt::print(
       "\n./stowage COMMAND --help lists the options of a command; --version tells the version.\n"
-      "STOW_ISA=avx512 in the environment holds kernels to AVX-512 (no tiles), =avx2 to AVX2, "
+      "STOW_ISA=avx512 in the environment limits kernels to AVX-512 (no tiles), =avx2 to AVX2, "
       "=baseline to plain code without vectors.\n");
 }
 

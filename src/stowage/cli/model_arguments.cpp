@@ -21,12 +21,14 @@ void ModelArguments::add_to(CLI::App& app) {
   app.add_option("--model", model, "A Hugging Face folder, or a GGUF file")->type_name("PATH");
   app.add_option("--adapter", adapter, "A PEFT folder with a LoRA adapter of the model")
       ->type_name("DIR");
-  app.add_option("--checkpoint", checkpoint,
-                 "Instead of both the train.out folder of a run, of which the newest checkpoint counts, or "
-                 "the JSON file of one: its model with the adapter that it has trained")
+  app.add_option(
+         "--checkpoint", checkpoint,
+         "In place of both: the train.out folder of a run, whose newest checkpoint is used, or the "
+         "JSON file of a checkpoint; gives its model and the adapter that it has trained")
       ->type_name("DIR");
-  app.add_flag("--best", best,
-               "Of that run the checkpoint of the lowest loss in evaluation (eval.keep_best)");
+  app.add_flag(
+      "--best", best,
+      "Uses the checkpoint of that run with the lowest loss in evaluation (eval.keep_best)");
   app.add_option("--memory", memory_text, "The most device memory, as 900MiB; by default what the "
                                           "machine has")
       ->type_name("SIZE");

@@ -93,7 +93,8 @@ Result<int> run_profile(std::span<const std::string> arguments) {
     fmt::print("{}", line->help);
     return kExitDone;
   }
-  if (line->resume) return fail("profile: --resume has no effect: it starts from seeded weights");
+  if (line->resume)
+    return fail("profile: --resume has no effect: it starts from seeded weights; leave it out");
   StepRunOptions options;
   const Result<ModelFactory> factory = model_factory(line->config);
   if (!factory) return factory.failure();

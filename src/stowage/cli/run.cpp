@@ -224,7 +224,7 @@ Result<int> run_graph_file(std::span<const std::string> arguments) {
   }
   if (Result<void> given = check_not_empty(app, "run: "); !given) return given.failure();
   if (flags.plan && !(flags.inputs.empty() && flags.output.empty()))
-    return fail("run: {} has no effect with --plan: nothing is run",
+    return fail("run: {} has no effect with --plan: nothing is run; leave it out",
                 flags.inputs.empty() ? "--output" : "--inputs");
   if (flags.output == "-") return fail("run: --output takes a file, not standard output");
   const Result<void> distinct = check_distinct(

@@ -168,7 +168,7 @@ std::vector<Bucket> buckets_of(const std::vector<std::vector<int32_t>>& lines) {
   return all;
 }
 
-// What is known of all rows, in the order of the file, as wide as the longest.
+// Results of all rows, in the order of the file, as wide as the longest row.
 struct Collected {
   int64_t n = 0, length = 0, states = 0, vocab = 0, dim = 0;
   lm::ScoreResult all;

@@ -31,7 +31,7 @@ struct SweepOptions {
 };
 
 void add_sweep_options(CLI::App& app, SweepOptions& options) {
-  app.add_option("--devices", options.devices, "Plans the meshes of so many devices")
+  app.add_option("--devices", options.devices, "Plans all meshes of this number of devices")
       ->type_name("N")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
   app.add_option("--mesh", options.meshes, "Plans this mesh; may be given again")
@@ -135,17 +135,18 @@ std::string why_no_times(const std::optional<DeviceDescription>& device,
 
 Result<int> run_sweep(std::span<const std::string> arguments) {
   SweepOptions options;
-  Result<CommandLine> line = parse_train_arguments(
-      "sweep",
-      "Plans a training run over the meshes of so many devices, without any of them: peak, step time, "
-      "and the largest batch that fits.",
-      arguments, [&](CLI::App& app) { add_sweep_options(app, options); });
+  Result<CommandLine> line =
+      parse_train_arguments("sweep",
+                            "Plans a training run over the meshes of a number of devices, without "
+                            "any of them: peak, step time, "
+                            "and the largest batch that fits.",
+                            arguments, [&](CLI::App& app) { add_sweep_options(app, options); });
   if (!line) return line.failure();
   if (!line->help.empty()) {
     fmt::print("{}", line->help);
     return kExitDone;
   }
-  if (line->resume) return fail("sweep: --resume has no effect: nothing is run");
+  if (line->resume) return fail("sweep: --resume has no effect: nothing is run; leave it out");
   std::FILE* const out = line->json_path == "-" ? stderr : stdout;
   Result<std::optional<DeviceDescription>> device = forecast_device(
       line->device, threads_per_device(std::max<int64_t>(options.devices, 1)));

@@ -100,7 +100,7 @@ Json owners_json(const JobPlan& plan) {
   return owners;
 }
 
-// What a run over a mesh has beside its programs: the window, and who makes sums.
+// Describes the exchange of a run over a mesh: the window, and what makes sums.
 std::string describe_exchange(const TrainConfig& config, const comm::Window& window) {
   std::string text;
   if (window.bytes > 0)
@@ -202,7 +202,8 @@ Json plan_json(const Opening& opening, std::span<const Remedy> loss_in_parts) {
   return report;
 }
 
-// What all processes of a run must have alike before they plan, and what their plans.
+// Facts on which all processes of a run must agree before they plan; facts_of_plan has those of
+// their plans.
 std::vector<comm::Fact> facts_of_run(const CommandLine& line, const ProcessGroup& group,
                                      const TrainData& data) {
   std::vector<comm::Fact> facts = comm::facts_of_program();
@@ -221,7 +222,7 @@ std::vector<comm::Fact> facts_of_plan(const JobPlan& plan) {
   return facts;
 }
 
-// What the device that was named, or this machine, lacks for a run of the plan.
+// Prints the memory that the named device, or this machine, lacks for a run of the plan.
 Result<void> print_what_lacks(const CommandLine& line, const Budgets& budgets, const JobPlan& plan,
                               const Forecast& forecast) {
   if (!line.device.empty() && forecast.device) {
@@ -275,7 +276,7 @@ Result<int> run_train(std::span<const std::string> arguments) {
                  min_over_processes(group, line->config.memory.device
                                                ? *line->config.memory.device
                                                : share_of_machine()));
-  // What is wrong with the data or the folder is said before anything is planned.
+  // Errors of the data and the folders are reported before anything is planned.
   if (Result<void> writable = check_writable_directory(line->config.train.out); !writable)
     return fail("train.out: {}", writable.error());
   if (const std::string& folder = line->config.train.tensorboard; !folder.empty())
@@ -328,7 +329,7 @@ Result<int> run_plan(std::span<const std::string> arguments) {
     fmt::print("{}", line->help);
     return kExitDone;
   }
-  if (line->resume) return fail("plan: --resume has no effect: nothing is run");
+  if (line->resume) return fail("plan: --resume has no effect: nothing is run; leave it out");
   const Result<comm::Window> window =
       planned_window(line->config, line->processes, line->devices);
   if (!window) return window.failure();

@@ -108,7 +108,7 @@ void remove_old_checkpoints(const std::string& folder, int64_t saved_step,
   const bool has_pinned = keep.pinned_step && kept.contains(*keep.pinned_step);
   if (keep.newest > 0)
     while (kept.size() > static_cast<size_t>(keep.newest))
-      // What was just saved stays even among those of higher steps.
+      // The checkpoint that was just saved stays, even among those of higher steps.
       kept.erase(*kept.begin() == saved_step ? std::next(kept.begin()) : kept.begin());
   if (has_pinned) kept.insert(*keep.pinned_step);
   // The JSON files first: without it a checkpoint is gone, and not half there.
@@ -214,7 +214,7 @@ Result<std::string> set_aside_checkpoints(const std::string& folder) {
 
 namespace {
 
-// What the JSON file of a checkpoint says, checked as far as it can be by itself.
+// Reads the JSON file of a checkpoint and checks it as far as it can be checked by itself.
 Result<CheckpointIndex> read_index(const std::string& path) {
   const Result<std::string> text = read_text_file(path, kMaxJsonBytes);
   if (!text) return text.failure();
@@ -232,8 +232,10 @@ Result<CheckpointIndex> read_index(const std::string& path) {
 
 Result<void> check_size(const InputFile& file, const CheckpointFile& expected) {
   if (file.size_bytes() == *expected.size_bytes) return {};
-  return fail("{}: is damaged: it has {} bytes, its checkpoint says {}", file.path(),
-              file.size_bytes(), *expected.size_bytes);
+  return fail(
+      "{}: is damaged: it has {} bytes, its checkpoint says {}; move its JSON file away to "
+      "use the checkpoint before it",
+      file.path(), file.size_bytes(), *expected.size_bytes);
 }
 
 Result<void> check_digest(const SafetensorsFile& file, const std::string& expected,
@@ -241,8 +243,10 @@ Result<void> check_digest(const SafetensorsFile& file, const std::string& expect
   const Result<Digest> digest = file.digest();
   if (!digest) return digest.failure();
   if (digest->hex() != expected)
-    return fail("{}: is damaged: its digest is {}, {} says {}", file.path(), digest->hex(),
-                json_path, expected);
+    return fail(
+        "{}: is damaged: its digest is {}, {} says {}; move {} away to use the checkpoint "
+        "before it",
+        file.path(), digest->hex(), json_path, expected, json_path);
   return {};
 }
 
@@ -331,6 +335,9 @@ Result<void> Checkpoint::verify_shard(const std::string& path, size_t file,
                                       const SafetensorsFile& opened) const {
   const auto bad = [&](std::string_view why) { return fail("{}: {}", opened.path(), why); };
   const Result<ShardHeader> header = read_shard_header(opened);
+  if (!header && header.error().starts_with("is damaged"))
+    return bad(
+        fmt::format("{}; move {} away to use the checkpoint before it", header.error(), path));
   if (!header) return bad(header.error());
   if (header->step != index_.meta.step)
     return bad(
@@ -343,8 +350,9 @@ Result<void> Checkpoint::verify_shard(const std::string& path, size_t file,
     return bad(fmt::format("is of process {} of {}, expected {} of {}", header->rank,
                            header->n_ranks, file, index_.files.size()));
   if (opened.size_bytes() != *index_.files[file].size_bytes)
-    return bad(fmt::format("is damaged: it has {} bytes, {} says {}", opened.size_bytes(), path,
-                           *index_.files[file].size_bytes));
+    return bad(fmt::format(
+        "is damaged: it has {} bytes, {} says {}; move {} away to use the checkpoint before it",
+        opened.size_bytes(), path, *index_.files[file].size_bytes, path));
   if (Result<void> same = check_digest(opened, index_.files[file].digest, path); !same) return same;
 
   std::map<std::pair<std::string_view, int64_t>, std::pair<const TensorInfo*, const TensorSlice*>>

@@ -122,7 +122,7 @@ Result<StoredPiece> parse_piece(const TensorInfo& tensor, const Json& json,
   };
   const std::optional<std::vector<int64_t>> numbers = sizes_of(&json);
   if (!numbers || numbers->size() != 2 + 2 * tensor.shape.size())
-    return bad("is no list of file, offset and the start and size of each axis");
+    return bad("is not a list of file, offset and the start and size of each axis");
   StoredPiece piece;
   if (static_cast<uint64_t>((*numbers)[0]) >= files.size())
     return bad(fmt::format("is in file {} of {}", (*numbers)[0], files.size()));
@@ -173,7 +173,8 @@ Result<void> parse_whole(const Json& json, CheckpointIndex& index) {
   if (!name || !digest) return wrong_field();
   const std::optional<CheckpointFileName> file = parse_checkpoint_file_name(*name);
   if (!file || file->is_json || file->is_temporary || file->rank || file->step != index.meta.step)
-    return fail("is damaged: '{}' is no tensors' file of its step", Json(*name).dump());
+    return fail("is damaged: expected the name of the tensors' file of its step, got {}",
+                Json(*name).dump());
   index.files.push_back({*name, *digest, std::nullopt});
   return {};
 }
@@ -207,7 +208,7 @@ Result<CheckpointIndex> parse_checkpoint_json(std::string_view text) {
   const Result<Json> json = parse_json(text, kLimits);
   if (!json) return fail("is damaged: {}", json.error());
   const std::string* format = string_at(*json, "format");
-  if (!format || *format != kFormat) return fail("is no checkpoint of Stowage");
+  if (!format || *format != kFormat) return fail("is not a checkpoint of Stowage");
   const Json* version = json->find("version");
   if (!version || !version->as_int()) return fail("is damaged: it has no version");
   const int64_t number = *version->as_int();
@@ -261,7 +262,7 @@ std::optional<std::string> find_cover_fault(const CheckpointIndex& index) {
     const std::optional<CoverFault> fault = cover_fault(tensor.info.shape, slices);
     if (!fault) continue;
     if (fault->is_too_irregular)
-      return says(fmt::format("its {} pieces are no grid", tensor.pieces.size()));
+      return says(fmt::format("its {} pieces do not make a grid", tensor.pieces.size()));
     if (fault->slices.empty())
       return says(fmt::format("no piece has its elements {}", to_string(fault->where)));
     const auto file = [&](size_t k) -> const std::string& {
@@ -302,7 +303,7 @@ Result<ShardHeader> read_shard_header(const SafetensorsFile& file) {
     const auto [end, code] = std::from_chars(digits.data(), digits.data() + digits.size(), out);
     return code == std::errc() && end == digits.data() + digits.size() && out >= 0;
   };
-  if (text("format") != kShardFormat) return fail("is no part of a checkpoint of Stowage");
+  if (text("format") != kShardFormat) return fail("is not a part of a checkpoint of Stowage");
   header.save_id = text("save");
   if (!is_hex16(header.save_id) || !number("step", header.step) || !number("rank", header.rank) ||
       !number("ranks", header.n_ranks))

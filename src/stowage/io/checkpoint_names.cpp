@@ -53,7 +53,7 @@ std::optional<CheckpointFileName> parse_checkpoint_file_name(std::string_view na
   if (name.ends_with(".tmp")) {
     name.remove_suffix(4);
     result.is_temporary = true;
-    // What AtomicFile puts between.
+    // The characters that AtomicFile inserts.
     if (strip("."))
       name.remove_prefix(std::min(name.find_first_not_of("0123456789-"), name.size()));
   }

@@ -302,7 +302,7 @@ Result<std::vector<Event>> read_events(const std::string& path) {
     if (fixed_at<uint32_t>(all, behind) != masked_crc(data))
       return fail("{}: byte {}: the checksum of a record does not match", path, at);
     if (!parse_event(data, events.emplace_back()))
-      return fail("{}: byte {}: the record is no event", path, at);
+      return fail("{}: byte {}: the record is not an event", path, at);
     at = behind + kFooterBytes;
   }
   return events;

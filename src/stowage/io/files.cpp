@@ -85,7 +85,7 @@ Result<DirectoryLock> DirectoryLock::lock(const std::string& path) {
   FileDescriptor folder(open_file(path, O_RDONLY | O_DIRECTORY));
   if (folder.get() < 0) return system_failure(path);
   if (::flock(folder.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
-    return fail("{}: another run is at work in this folder", path);
+    return fail("{}: another run is at work in this folder; end it or name another folder", path);
   return DirectoryLock(std::move(folder));
 }
 

@@ -238,7 +238,7 @@ Result<GgufFile> GgufFile::open(const std::string& path) {
 
 Result<void> GgufFile::read_header() {
   HeaderReader in(file_);
-  if (in.number<uint32_t>() != kMagic || in.failed()) return fail("is no GGUF file");
+  if (in.number<uint32_t>() != kMagic || in.failed()) return fail("is not a GGUF file");
   const auto version = in.number<uint32_t>();
   if (!in.failed() && (version & 0xffff) == 0)
     return fail("is a big-endian GGUF file, which is not supported");

@@ -71,7 +71,7 @@ class GgufWeights : public WeightSource {
                          std::span<std::byte> out) const override;
 
  private:
-  // How a tensor is stored, beside the offset of its WeightInfo.
+  // The storage of a tensor, beside the offset in its WeightInfo.
   struct Stored {
     GgmlType type;
     int64_t heads;  // whose rows are permuted; 0: none are

@@ -45,7 +45,7 @@ Json rope_json(const RopeConfig& rope) {
   return json;
 }
 
-// What read_windows in hf_config.cpp undoes.
+// Writes sliding windows; read_windows in hf_config.cpp is the inverse.
 void set_windows(Json& json, const HfConfig& c) {
   if (c.family == ModelFamily::kLlama) return;
   const auto windowed = std::find_if(c.sliding_windows.begin(), c.sliding_windows.end(),

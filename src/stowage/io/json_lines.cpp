@@ -34,9 +34,9 @@ JsonLines::~JsonLines() {
 }
 
 Result<void> JsonLines::write(const Json& value) {
-  // What the program has printed so far must stand before this line.
+  // Output that the program has printed so far must stand before this line.
   if (fd_ == STDOUT_FILENO) std::fflush(stdout);
-  // What has no length, such as a pipe, has none to cut.
+  // A file without a length, such as a pipe, cannot be truncated.
   if (!std::exchange(begun_, true) && fd_ > STDERR_FILENO && ::ftruncate(fd_, 0) != 0 &&
       errno != EINVAL)
     return system_failure(path_);

@@ -171,11 +171,12 @@ Result<SafetensorsFile> SafetensorsFile::open(const std::string& path) {
 Result<void> SafetensorsFile::read_header() {
   uint64_t length = 0;
   if (size_bytes() < 8)
-    return fail("is no safetensors file: {} bytes, less than a header's length", size_bytes());
+    return fail("is not a safetensors file: expected at least 8 bytes, got {}", size_bytes());
   if (Result<void> read = file_.read(0, std::as_writable_bytes(std::span(&length, 1))); !read)
     return read;
   if (length > kMaxHeaderBytes)
-    return fail("is no safetensors file: a header of {} bytes is announced", length);
+    return fail("is not a safetensors file: expected a header of at most {} bytes, got {}",
+                kMaxHeaderBytes, length);
   if (static_cast<int64_t>(length) > size_bytes() - 8)
     return fail("is cut short: a header of {} bytes is announced, {} follow", length,
                 size_bytes() - 8);
@@ -183,7 +184,7 @@ Result<void> SafetensorsFile::read_header() {
   if (Result<void> read = file_.read(8, std::as_writable_bytes(std::span(text))); !read)
     return read;
   if (text.empty() || text[0] != '{')
-    return fail("is no safetensors file: the header is no JSON object");
+    return fail("is not a safetensors file: expected a JSON object as header");
   const Result<Json> header = parse_json(text, {.depth = 3, .n_values = 4 << 20});
   if (!header) return fail("the header is {}", header.error());
 

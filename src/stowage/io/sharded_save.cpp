@@ -89,7 +89,7 @@ std::vector<OwnedSlice> assign_slices(std::span<const MeshTensor> tensors, const
       all.push_back(std::move(held));
     }
   }
-  // What only one process holds has no choice; then the largest first.
+  // Slices that only one process holds come first, as they leave no choice; then the largest.
   std::stable_sort(all.begin(), all.end(), [](const Held& a, const Held& b) {
     const bool a_chooses = a.holders.size() > 1, b_chooses = b.holders.size() > 1;
     return a_chooses != b_chooses ? b_chooses : a.bytes > b.bytes;

@@ -5,7 +5,7 @@
 namespace stow {
 namespace {
 
-// Of the whole program, and of what no track has.
+// The process of all tracks, and of events that belong to no track.
 constexpr int kProcess = 1;
 
 // A track's name, or the program's where `thread` is 0, and where it stands among the others.

@@ -20,8 +20,8 @@ constexpr std::string_view kIndex = "model.safetensors.index.json";
 constexpr int64_t kMaxIndexBytes = int64_t{1} << 26;
 constexpr size_t kMaxShards = 512;  // each is an open file
 
-// Where the files of a folder may lie: in it, or, as a Hugging Face cache links them, in the blobs
-// of the repository.
+// Directories in which the files of a folder may lie: the folder itself, or the blobs of the
+// repository, to which a Hugging Face cache links.
 class Bounds {
  public:
   static Result<Bounds> of(const std::string& folder) {
@@ -121,7 +121,7 @@ Result<FileList> list_files(const std::string& folder, const Bounds& bounds) {
         "{}: has weights as a pickle alone, which can run programs; convert the model to "
         "safetensors",
         folder + "/" + pickle);
-  return fail("{}: has no safetensors files", folder);
+  return fail("{}: expected safetensors files, got none", folder);
 }
 
 class SafetensorsFolder : public WeightSource {
@@ -140,7 +140,7 @@ class SafetensorsFolder : public WeightSource {
   std::vector<SafetensorsFile> files_;
 };
 
-// Where a tensor lies, as its file has it.
+// A tensor's name, type and place, as its file has them.
 TensorInfo place_of(const WeightInfo& tensor) {
   return {.name = tensor.name,
           .dtype = tensor.dtype,

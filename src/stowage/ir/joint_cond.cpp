@@ -5,7 +5,7 @@
 namespace stow {
 namespace {
 
-// Where a value that the backward part reads comes from.
+// The origin of a value that the backward part reads.
 struct Crossing {
   enum class From : uint8_t { kOperand, kResult, kResidual };
   ValueId value;
@@ -177,7 +177,7 @@ JointCond join_conds(const Graph& graph, const Node& forward, const Node& backwa
   joint.n_forward_inputs = forward.operands.size() - 1;
   joint.n_forward_outputs =
       static_cast<size_t>(forward.n_results - forward.as<CondParams>().n_residuals);
-  // Of each backward operand: the forward operand or result that it is, or none.
+  // For each backward operand, the forward operand or result that it is, or none.
   struct Source {
     int operand = -1, result = -1;
   };

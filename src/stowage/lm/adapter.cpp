@@ -110,7 +110,7 @@ Result<void> check_base_weight(const SafetensorsFile& file, const TensorInfo& te
                                std::string name, const WeightSource* base) {
   if (!base) return {};
   const WeightInfo* weight = base->find(name);
-  // Of a tied model the head is the embedding.
+  // In a tied model the head is the embedding.
   if (!weight && name == "lm_head.weight") weight = base->find("model.embed_tokens.weight");
   if (!weight) return fail("{}: the model has no such weight", shown_name(tensor.name));
   if (Result<void> good = check_tensor(tensor, weight->shape); !good) return good;
@@ -317,7 +317,7 @@ Result<void> save_adapter(const nn::Lora& arrays, const nn::LoraConfig& lora,
                           const HfConfig& config, const std::string& folder,
                           const AdapterExport& options) {
   const std::vector<PeftTarget> targets = targets_of(lora, config);
-  if (targets.empty()) return fail("{}: the adapter has no matrix", folder);
+  if (targets.empty()) return fail("{}: expected an adapter with a matrix, got none", folder);
   const std::vector<std::string> paths = tree_paths(arrays);
   const std::vector<Array> leaves = tree_leaves(arrays);
   std::map<std::string, std::shared_ptr<const std::vector<float>>, std::less<>> values;

@@ -15,8 +15,8 @@ namespace {
 
 constexpr auto kFloat = static_cast<int64_t>(sizeof(float));
 
-// Where the axis of the rank is in one adapter's part of a leaf: [n, r, m] or [n, m, r] in its slot, and
-// the same in an adapter's own array.
+// Layout of one adapter's part of a leaf: the axis of the rank makes it [n, r, m] or [n, m, r], in
+// its slot and in an adapter's own array.
 struct Layout {
   int64_t n = 1, m = 1;
   bool rank_first = false, own_rank_first = false;
@@ -186,11 +186,15 @@ Result<int> Adapters::load(const std::string& folder) {
   if (!files) return files.failure();
   const nn::LoraConfig& config = files->lora();
   if (config.saved_embed || config.saved_head || config.saved_norm)
-    return fail("{}/adapter_config.json: modules_to_save: slots hold no whole weights", folder);
+    return fail(
+        "{}/adapter_config.json: modules_to_save: expected none, as slots hold no whole weights",
+        folder);
   if (const int64_t rank = greatest_rank(config); rank > config_.max_rank)
     return fail("{}/adapter_config.json: expected ranks up to {}, got {}", folder, config_.max_rank, rank);
   if ((config.embed.rank > 0 || config.head.rank > 0) && model_.decoder().tied)
-    return fail("{}: an adapter of embedding or head with tied embeddings has no slot", folder);
+    return fail(
+        "{}: expected no adapter of embedding or head, which are tied: it would change both",
+        folder);
   for (const std::string& path : tree_paths(files->types(model_.config())))
     if (std::none_of(leaves_.begin(), leaves_.end(), [&](const Leaf& leaf) { return leaf.path == path; }))
       return fail("{}: these adapters have no slots of {}", folder, path);

@@ -44,7 +44,7 @@ struct RowLoss {
   nn::TokenLoss kind = nn::TokenLoss::kCrossEntropy;
   float clip_low = 0.8f, clip_high = 1.2f;  ///< Bounds of the ratio in kPpo and kCispo.
   float beta = 0.1f;                        ///< Scale of the log-ratios in kDpo.
-  /// Of a chosen row of kDpo: the index of its rejected row, which has the same kind, slot and
+  /// In a chosen row of kDpo, the index of its rejected row, which has the same kind, slot and
   /// microbatch. -1 for all other rows.
   int32_t rejected = -1;
 };

@@ -96,7 +96,8 @@ StepResult run_step(const SlotsState& state, const Array& place, const Array& nu
     const Scope scope(paths[i]);
     squares = squares + sum(square(gradient(i)));
   }
-  // What is not finite never becomes a weight: in products over all adapters it would reach the others.
+  // A gradient that is not finite never becomes a weight: products over all adapters would spread
+  // it to the others.
   const Array is_finite = isfinite(squares);
   for (size_t i = 0; i < paths.size(); ++i) {
     const Scope scope(paths[i]);

@@ -39,7 +39,7 @@ std::vector<float> transposed(const std::vector<float>& x, int64_t rows, int64_t
   return made;
 }
 
-// What the targets add, by the name of the model's tensor.
+// The sums that the targets add, by the name of the model's tensor.
 std::map<std::string, Sum> sums_of(const AdapterFiles& adapter) {
   std::map<std::string, Sum> sums;
   for (const PeftTarget& t : adapter.plan.targets) {
@@ -108,7 +108,8 @@ TensorBytes tensor_of(const ModelTensor& tensor, DType dtype, ReadRows read) {
 
 Result<Fused> fuse(const ModelFiles& model, const AdapterFiles& adapter, const std::string& folder,
                    std::optional<DType> dtype) {
-  if (!model.weights) return fail("{}: there are no weights to add an adapter to", model.path);
+  if (!model.weights)
+    return fail("{}: expected weights to add an adapter to, got none", model.path);
   Fused fused;
   fused.dtype = weight_dtype(model.config, {.dtype = dtype});
   HfConfig config = model.config;

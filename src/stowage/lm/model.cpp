@@ -228,7 +228,7 @@ Result<void> read_weight_slice(const WeightSource& source, const std::string& le
   const int64_t elem_bytes = dtype_bytes(type.dtype);
   std::byte* const data = host_address(buffer);
   std::vector<std::byte> piece;
-  // What one layer, or the only tensor, has of the slice.
+  // The part of the slice that one layer, or the only tensor, has.
   TensorSlice of_layer = slice;
   int64_t first = 0, n = 1;
   if (name.is_of_layer) {

@@ -45,7 +45,7 @@ class WholeMatch {
       return fail("the construct '^' beside '|' is not supported");
     const std::string whole = fmt::format(
         "{}(?:{})(?!(?:.|\\n))", behind_dot && !anchored ? "(?:.*\\.)?" : "", expand_words(inside));
-    // What is no expression alone must not become one inside of another.
+    // A pattern that is invalid alone must not become valid inside of another.
     if (Result<text::Regex> alone = text::Regex::compile(expand_words(inside)); !alone)
       return alone.failure();
     Result<text::Regex> regex = text::Regex::compile(whole);

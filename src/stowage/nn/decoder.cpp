@@ -79,7 +79,7 @@ Array as_stream(const DecoderConfig& c, const Array& x, STOW_AT) {
   const CallSiteScope site(at);
   return record1(OpKind::kReshard, ReshardParams{c.stream->mesh, c.stream->sharding}, {x});
 }
-// What a block reads of it: all tokens of its rows.
+// The input of a block with all tokens of its rows.
 Array with_all_tokens(const DecoderConfig& c, const Array& h, STOW_AT) {
   if (!c.stream) return h;
   const CallSiteScope site(at);
@@ -106,7 +106,7 @@ struct Visible {
   std::optional<Array> lo, hi;  // i32 [B, T]
 };
 
-// What a layer reads of its own, and what it gives beside its result.
+// Inputs of one layer, and results beside its output.
 struct LayerInput {
   DecoderLayer weights;
   std::optional<KvCache> cache;  // [B, S, G, D]
@@ -289,10 +289,11 @@ ForwardResult forward_layers(const DecoderConfig& config, const Decoder& base, c
   check_lora(config, options);
   const Decoder model = with_saved_weights(config, base, options.lora);
   if (options.cache.has_value() != options.write_at.has_value())
-    trace_error_here("[decoder] a cache needs write_at, and write_at a cache");
+    trace_error_here("[decoder] expected both of cache and write_at, or neither, got one");
   const bool gives_more = options.cache || options.hidden_states;
   if (gives_more && !config.nested_blocks.empty())
-    trace_error_here("[decoder] nested blocks give neither hidden states nor a cache");
+    trace_error_here(
+        "[decoder] nested_blocks support neither hidden_states nor a cache; leave one of them out");
   ForwardResult result;
   Array x;
   {

@@ -32,7 +32,7 @@ std::pair<int64_t, int64_t> in_out(const DecoderConfig& c, size_t matrix) {
     case kLoraDown:
       return {c.ffn, c.dim};
   }
-  trace_error_here("[lora] no matrix {}", matrix);
+  trace_error_here("[lora] expected the number of a matrix of the decoder, got {}", matrix);
 }
 
 void check(const LoraTarget& target, std::string_view name, int64_t n) {

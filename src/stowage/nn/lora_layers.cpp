@@ -53,14 +53,16 @@ Array LayerAdapter::add(const Array& y, const Array& x, LoraMatrix matrix) const
 void check_lora(const DecoderConfig& config, const ForwardOptions& options) {
   check_slots(config, options);
   if (!options.lora) return;
-  if (!options.lora_config) trace_error_here("[decoder] an adapter needs its lora_config");
+  if (!options.lora_config)
+    trace_error_here("[decoder] expected the lora_config of the adapter, got none");
   if (config.ffn_chunk > 0 && options.lora_config->dropout > 0 && options.dropout_key)
-    trace_error_here("[decoder] an adapter with dropout and ffn_chunk do not go together");
+    trace_error_here(
+        "[decoder] an adapter with dropout and ffn_chunk do not go together; set one of them to 0");
   const std::vector<std::string> expected = tree_paths(lora_abstract(config, *options.lora_config));
   const std::vector<std::string> got = tree_paths(*options.lora);
   if (got != expected)
-    trace_error_here("[decoder] the adapter has {} arrays, its lora_config {}, or other ones",
-                     got.size(), expected.size());
+    trace_error_here("[decoder] expected the {} arrays that lora_config names, got {} or others",
+                     expected.size(), got.size());
 }
 
 std::optional<LoraInput> lora_input(const DecoderConfig& config, const ForwardOptions& options) {

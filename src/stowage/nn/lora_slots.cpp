@@ -119,13 +119,16 @@ Array spread_slots(const Array& z, const Array& slots, int64_t adapters) {
 void check_slots(const DecoderConfig& config, const ForwardOptions& options) {
   if (!options.slots) return;
   const SlotRows& rows = *options.slots;
-  if (options.lora) trace_error_here("[decoder] slots and an adapter do not go together");
-  if (config.ffn_chunk > 0) trace_error_here("[decoder] slots and ffn_chunk do not go together");
+  if (options.lora)
+    trace_error_here("[decoder] slots and an adapter do not go together; leave one of them out");
+  if (config.ffn_chunk > 0)
+    trace_error_here("[decoder] slots and ffn_chunk do not go together; set ffn_chunk to 0");
   if (rows.slot_of_row.rank() != 1 || rows.slot_of_row.dtype() != DType::kI32)
     trace_error_here("[decoder] expected slot_of_row i32[B], got {}",
                      to_string(rows.slot_of_row.type()));
   if (rows.slots.head && config.tied)
-    trace_error_here("[decoder] slots of the head do not go with tied embeddings");
+    trace_error_here(
+        "[decoder] slots of the head with tied embeddings: an adapter of either would change both");
 }
 
 }  // namespace stow::nn

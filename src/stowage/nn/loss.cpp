@@ -182,13 +182,13 @@ struct Seen {
 };
 STOW_TREE(Seen, logsumexp, picked);
 
-// What linear_cross_entropy_in_blocks does to h [N, d] and t [N].
+// The loss of linear_cross_entropy_in_blocks, and its gradients, for h [N, d] and t [N].
 class LossInBlocks {
  public:
   LossInBlocks(const Array& h, const Vocabulary& vocabulary, const Array& t)
       : h_(h), vocabulary_(vocabulary), t_(t.astype(DType::kI64)) {}
 
-  // Of every token the logsumexp of its logits, with the loss.
+  // The loss, and the logsumexp of each token's logits.
   std::pair<Array, Array> loss() const {
     const Array nothing = full({n()}, -std::numeric_limits<double>::infinity(), wide());
     const auto step = [&](const Seen& seen, const Columns& columns) {
@@ -233,9 +233,9 @@ class LossInBlocks {
 void check_head(const char* name, const Array& hidden, const Array& head, int axis) {
   if (hidden.rank() < 1 || head.rank() != 2 || hidden.dim(-1) != head.dim(1 - axis) ||
       !is_float(hidden.dtype()) || !is_float(head.dtype()))
-    trace_error_here("[{}] hidden {} and head {}: floats [..., d] and {} are needed", name,
-                     to_string(hidden.type()), to_string(head.type()),
-                     axis == 1 ? "[d, V]" : "[V, d]");
+    trace_error_here("[{}] expected floats [..., d] and {}, got hidden {} and head {}", name,
+                     axis == 1 ? "[d, V]" : "[V, d]", to_string(hidden.type()),
+                     to_string(head.type()));
 }
 
 void check_blocks(const char* name, const Array& hidden, const Array& head, int64_t block,
@@ -244,7 +244,8 @@ void check_blocks(const char* name, const Array& hidden, const Array& head, int6
   if (axis != 0 && axis != 1)
     trace_error_here("[{}] expected axis 0 or 1 of the head, got {}", name, axis);
   check_head(name, hidden, head, axis);
-  if (head.dim(axis) == 0) trace_error_here("[{}] no words: {}", name, to_string(head.type()));
+  if (head.dim(axis) == 0)
+    trace_error_here("[{}] expected a head with words, got {}", name, to_string(head.type()));
 }
 
 void check_targets(const char* name, const Array& hidden, const Array& targets) {
@@ -254,7 +255,8 @@ void check_targets(const char* name, const Array& hidden, const Array& targets) 
                      to_string(hidden.type()), to_string(Shape(lead)), to_string(targets.type()));
   if (!is_integer(targets.dtype()))
     trace_error_here("[{}] targets must be integers, got {}", name, to_string(targets.type()));
-  if (targets.size() == 0) trace_error_here("[{}] no tokens: {}", name, to_string(targets.type()));
+  if (targets.size() == 0)
+    trace_error_here("[{}] expected at least one target, got {}", name, to_string(targets.type()));
 }
 
 void check_chunk(const char* name, int64_t tokens, int64_t chunk, int64_t parts) {
@@ -294,8 +296,8 @@ Array weighted_linear_cross_entropy(const Array& hidden, const Array& head, cons
   check_targets(name, hidden, targets);
   check_chunk(name, targets.size(), chunk, parts);
   if (weights.shape() != targets.shape() || weights.dtype() != DType::kF32)
-    trace_error_here("[{}] weights {} for targets {}: f32 of their shape is needed", name,
-                     to_string(weights.type()), to_string(targets.type()));
+    trace_error_here("[{}] expected f32 weights of the shape of targets {}, got {}", name,
+                     to_string(targets.type()), to_string(weights.type()));
   const Dims dims = targets.shape().dims();
   // The sum is over the shape that it would have for all logits at once.
   const auto total = [dims](const Array& losses, const Array& shares) {

@@ -30,8 +30,8 @@ void check_qkv(const InferContext& c) {
     c.error("offset {} with {} queries and {} keys{}", p.offset, q.shape[1], k.shape[1],
             p.causal ? "" : ", not causal");
   if (k.shape[2] == 0 || q.shape[2] % k.shape[2] != 0)
-    c.error("{} heads of q {} are no multiple of {} of k {}", q.shape[2], to_string(q), k.shape[2],
-            to_string(k));
+    c.error("expected a multiple of the {} heads of k {}, got {} of q {}", k.shape[2], to_string(k),
+            q.shape[2], to_string(q));
 }
 
 // An op of so many operands, which lo and hi may follow.
@@ -99,7 +99,7 @@ class WrittenOut {
   static Val over_queries(const Val& rows, const Val& queries) {
     return broadcast(transpose(rows, {0, 2, 1, 3}), queries.shape(), {0, 1, 2, 3});
   }
-  // Of queries and keys: every product, [B,G,T,R,S], and one a row, [B,G,T,R].
+  // Products of queries and keys: all pairs, [B,G,T,R,S], and one a row, [B,G,T,R].
   static Val products(const Val& queries, const Val& keys) {
     return dot_general(queries, keys, {{4}, {3}, {0, 2}, {0, 2}, DType::kF32});
   }
@@ -243,7 +243,7 @@ Cotangents vjp_attention_grad(const VjpContext& c) {
   const Val out = w.queries(c.operands[3]), g = w.queries(c.operands[5]);
   const auto spread = [&](const Val& rows) { return w.spread(rows, probabilities.shape()); };
 
-  // Of dS, of P, and what is summed to gradients.
+  // Cotangents of dS and P, and the sums that become gradients.
   std::optional<Val> of_ds, of_p, dq, dk, dv, d_g;
   if (c.cotangents[0]) add_to(of_ds, w.products(w.queries(*c.cotangents[0]), ks));
   if (c.cotangents[1]) add_to(of_ds, w.products(qs, w.keys(*c.cotangents[1])));

@@ -63,7 +63,7 @@ class Batcher {
     return op_def(node.op).batch.function(context);
   }
 
-  // Of an empty batch every result is empty.
+  // Every result of an empty batch is empty.
   Batched nothing(const Node& node) {
     Batched results;
     for (int i = 0; i < node.n_results; ++i) {

@@ -267,7 +267,7 @@ MeshAxes copied_over(const ReshardParams& p) {
   return axes;
 }
 
-// What `work` gives for x, which is moved to the device for it, and back.
+// Applies `work` to x on the device, and moves the result back to x's memory.
 template <typename Work>
 Val on_device(const Val& x, const Work& work) {
   return device_put(work(device_put(x, MemoryKind::kDevice)), x.type().kind);

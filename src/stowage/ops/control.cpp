@@ -138,7 +138,7 @@ Batched batch_cond(const BatchContext& c) {
   return {c.builder.add(OpKind::kCond, c.node.params, c.operands, std::move(branches)), out};
 }
 
-// How often it runs is not known: once.
+// The number of iterations is not known: counts one.
 Cost cost_while(const InferContext& c, std::span<const ArrayType>) {
   const Cost condition = graph_cost(*c.graphs[0]), body = graph_cost(*c.graphs[1]);
   return {condition.flops + body.flops, condition.bytes + body.bytes};

@@ -68,7 +68,8 @@ Cotangents vjp_cumlogsumexp(const VjpContext& c) {
   });
 }
 
-// Of y_j = max(y_{j-1}, x_j) the larger gets all, each half where both are equal.
+// In y_j = max(y_{j-1}, x_j) the larger operand gets the whole cotangent, and each gets half if
+// both are equal.
 template <OpKind Wins>
 Cotangents vjp_extreme(const VjpContext& c) {
   const auto& p = c.node.as<AxisParams>();

@@ -45,8 +45,8 @@ Val atan2_a(const Val& ct, const Val& a, const Val& b, const Val&) {
 Val atan2_b(const Val& ct, const Val& a, const Val& b, const Val&) {
   return -(ct * (a / (a * a + b * b)));
 }
-// What the winner of a comparison gets: all, half where both are equal, else nothing. A product, as
-// in JAX: the loser's share of what is not finite is NaN.
+// The cotangent of one side of a comparison: all if it wins, half if both are equal, else nothing.
+// A product, as in JAX: the loser's share of a cotangent that is not finite is NaN.
 Val won(const Val& ct, const Val& wins, const Val& a, const Val& b) {
   const Val half = select(eq(a, b), full_like(ct, 0.5), zeros_like(ct));
   return ct * select(wins, full_like(ct, 1.0), half);

@@ -42,7 +42,7 @@ std::vector<ArrayType> infer_pad(const InferContext& c) {
   return {std::move(type)};
 }
 
-// What came from the operand: cut off what was added, add zeros where it was trimmed.
+// Undoes a pad: cuts off what was added, and adds zeros where it was trimmed.
 Val unpad(const Val& ct, const PadParams& p) {
   Dims low, high, start, limit, stride;
   for (size_t i = 0; i < p.low.size(); ++i) {
@@ -70,7 +70,7 @@ Cotangents vjp_pad(const VjpContext& c) {
       });
 }
 
-// Where the value differs between examples, it is selected outside of what came from the operand.
+// If the value differs between examples, a select puts it at the places that are not the operand's.
 Batched batch_pad(const BatchContext& c) {
   const auto& p = c.node.as<PadParams>();
   const bool values = c.batched(1);

@@ -117,7 +117,7 @@ Cotangents vjp_extreme(const VjpContext& c) {
   return result;
 }
 
-// How results of some of the updates each are put together; none where their order counts.
+// The reduction that combines results over shares of the updates; none for ops whose order counts.
 constexpr std::optional<ReduceKind> kind_of(OpKind op) {
   if (op == OpKind::kScatterAdd) return ReduceKind::kSum;
   if (op == OpKind::kScatterMax) return ReduceKind::kMax;

@@ -66,7 +66,7 @@ ArrayType stack_type(const InferContext& c, const ArrayType& slice, int64_t axis
 
 constexpr int64_t kMaxUnrolled = int64_t{1} << 20;  // nodes, far beyond any model
 
-// How often the body is written out, or just over the limit.
+// The number of times that the body is written out, or one more than the limit.
 int64_t times_unrolled(const ScanParams& p) {
   const int64_t times = p.unroll == 0 ? p.length : std::min(p.unroll, p.length);
   return std::clamp<int64_t>(times, 1, kMaxUnrolled + 1);

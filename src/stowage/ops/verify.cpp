@@ -32,7 +32,7 @@ class Verifier {
       const ValueId id = g.inputs()[i];
       if (id.index() >= g.n_values() || g.value(id).node.valid() ||
           g.value(id).index != static_cast<int>(i))
-        trace_error("input {}, %{}, is no input of the graph", i, id.value);
+        trace_error("input {}, %{}, is not an input of the graph", i, id.value);
       ++n_values;
     }
     int height = 1;

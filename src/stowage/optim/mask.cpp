@@ -8,7 +8,7 @@
 namespace stow::optim {
 namespace {
 
-// Whether the pattern fits the beginning of the path, up to its end or a slash.
+// True if the pattern fits the beginning of the path, up to its end or a slash.
 bool matches_from(std::string_view pattern, std::string_view path) {
   if (pattern.empty()) return path.empty() || path[0] == '/';
   const bool star = pattern[0] == '*';

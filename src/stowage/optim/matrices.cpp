@@ -36,8 +36,9 @@ Shape without_axis(const Shape& shape, int axis) {
 
 void check_matrix(const char* what, const Leaf& leaf) {
   if (leaf.value.rank() < 2)
-    trace_error_here("[{}] '{}' is {}, and no matrix; leave it to another optimizer with a mask",
-                     what, leaf.path, to_string(leaf.value.type()));
+    trace_error_here(
+        "[{}] expected a matrix, got {} for '{}'; leave it to another optimizer with a mask", what,
+        to_string(leaf.value.type()), leaf.path);
 }
 
 // x [m, n] with singular values near one. Source: Jordan et al. 2024.
@@ -123,8 +124,10 @@ GradientTransformation scale_by_factored_rms(const ScaleByFactoredRmsOptions& o)
 GradientTransformation scale_by_muon(const ScaleByMuonOptions& o) {
   if (o.ns_coeffs.empty() ||
       (o.ns_coeffs.size() > 1 && o.ns_coeffs.size() != static_cast<size_t>(o.ns_steps)))
-    trace_error("[muon] {} sets of Newton-Schulz coefficients for {} steps; give one, or one a step",
-                o.ns_coeffs.size(), o.ns_steps);
+    trace_error(
+        "[muon] expected one set of Newton-Schulz coefficients, or one for each of {} steps, got "
+        "{}",
+        o.ns_steps, o.ns_coeffs.size());
   const Moment mu("mu", Moment::Range::kSigned, o.moments, o.mu_dtype);
   const auto init = [=](const Leaves& params) {
     OptState state = {{"count", zero_count()}};

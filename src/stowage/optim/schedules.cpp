@@ -17,7 +17,7 @@ Array as_f32(const Array& count) {
   return count.astype(DType::kF32);
 }
 
-// How many of the `steps` after `begin` are over, as f32.
+// The number of the `steps` after `begin` that are over, as f32.
 Array progress(const Array& count, int64_t begin, int64_t steps) {
   return clip(as_f32(count - std::max<int64_t>(begin, 0)), 0.0, static_cast<double>(steps));
 }

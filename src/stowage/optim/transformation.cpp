@@ -26,7 +26,7 @@ void put_under(OptState& state, const std::string& name, OptState under) {
   for (auto& [key, value] : under) state.emplace(name + "/" + key, std::move(value));
 }
 
-// What init() would give, as types alone, to hold a state against.
+// The types of these leaves, to compare a state with.
 Leaves abstract_of(const Leaves& leaves) {
   Leaves result;
   for (const Leaf& leaf : leaves) result.push_back({leaf.path, Array::abstract(leaf.value.type())});
@@ -38,7 +38,9 @@ void check_state(const OptState& given, const OptState& expected) {
     const auto found = given.find(name);
     if (found == given.end())
       trace_error_here(
-          "[update] the state has no '{}': it is of another optimizer or other parameters", name);
+          "[update] expected '{}' in the state, got none: it is of another optimizer or other "
+          "parameters",
+          name);
     if (found->second.empty())
       trace_error_here("[update] the state's '{}' is an empty Array", name);
     ArrayType there = array.type();
@@ -50,12 +52,17 @@ void check_state(const OptState& given, const OptState& expected) {
           name, memory_kind_name(there.kind),
           memory_kind_name(array.type().kind));
     if (!(found->second.type() == array.type()))
-      trace_error_here("[update] the state's '{}' is {}, {} is needed: it is of other parameters",
-                       name, to_string(found->second.type()), to_string(array.type()));
+      trace_error_here(
+          "[update] expected the state's '{}' to be {}, got {}: it is of other parameters", name,
+          to_string(array.type()), to_string(found->second.type()));
   }
   for (const auto& [name, array] : given)
     if (!expected.contains(name))
-      trace_error_here("[update] the state has '{}', which this optimizer does not keep", name);
+      trace_error_here(
+          "[update] the state has '{}', which this optimizer does not keep; make the state with "
+          "its "
+          "init()",
+          name);
 }
 
 }  // namespace
@@ -100,8 +107,9 @@ std::vector<Array> GradientTransformation::update_leaves(Leaves updates, OptStat
   check_state(state, init_leaves(abstract_of(params), at));
   for (size_t i = 0; i < updates.size(); ++i)
     if (!updates[i].value.empty() && updates[i].value.shape() != params[i].value.shape())
-      trace_error_here("[update] the update of '{}' is {}, the parameter {}", params[i].path,
-                       to_string(updates[i].value.type()), to_string(params[i].value.type()));
+      trace_error_here("[update] expected an update of the shape of {} for '{}', got {}",
+                       to_string(params[i].value.type()), params[i].path,
+                       to_string(updates[i].value.type()));
   OptState next;
   for (const Part& part : parts_) {
     const Scope scope(part.name);
@@ -143,8 +151,8 @@ std::vector<Array> apply_updates(const Leaves& params, const Leaves& updates, So
     const Array &p = params[i].value, &u = updates[i].value;
     const Scope leaf(params[i].path);
     if (!u.empty() && u.shape() != p.shape())
-      trace_error_here("[apply_updates] the update of '{}' is {}, the parameter {}", params[i].path,
-                       to_string(u.type()), to_string(p.type()));
+      trace_error_here("[apply_updates] expected an update of the shape of {} for '{}', got {}",
+                       to_string(p.type()), params[i].path, to_string(u.type()));
     results.push_back(u.empty() ? p : (p + u).astype(p.dtype()));
   }
   return results;

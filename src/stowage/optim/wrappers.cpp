@@ -1,5 +1,7 @@
 #include "stowage/optim/wrappers.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 
 #include "stowage/api/control.h"
@@ -27,8 +29,8 @@ void update_if(const Array& accept, const NestedTransformation& nested, Leaves& 
   using Updated = std::pair<std::vector<Array>, OptState>;
   std::vector<Array> given;
   for (const Leaf& leaf : updates) given.push_back(leaf.value);
-  // What the update is like is known once it has been traced, which it is first. An update that
-  // leaves a parameter alone is an empty array, which no branch can return.
+  // The first trace of the update shows its types. An update that leaves a parameter alone is an
+  // empty array, which no branch can return.
   std::vector<Array> like(updates.size());
   const auto update = [&](const std::vector<Array>& values, const OptState& before) {
     Leaves leaves = updates;
@@ -102,8 +104,9 @@ GradientTransformation partition(
     return Mask([=](const std::string& path, const Array& param) {
       const std::string name = label(path, param);
       if (std::find(labels.begin(), labels.end(), name) == labels.end())
-        trace_error_here("[partition] '{}' is labelled '{}', and no transformation has that label",
-                         path, name);
+        trace_error_here(
+            "[partition] expected the label of a transformation, '{}', got '{}' for '{}'",
+            fmt::join(labels, "' or '"), name, path);
       return name == wanted;
     });
   };

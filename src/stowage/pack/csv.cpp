@@ -44,7 +44,7 @@ std::string quoted(std::string_view text) {
   return out + (text.size() > 40 ? "...'" : "'");
 }
 
-// Which of kNames each field of the header is; the first n_needed are needed.
+// For each field of the header, its index in kNames; the first n_needed names are required.
 Result<std::vector<Column>> read_header(std::string_view line, size_t n_needed) {
   std::vector<std::string_view> fields;
   split_fields(line, fields);

@@ -44,7 +44,7 @@ void Ejector::meet(int32_t item) {
   spans_.push_back({low, low + items_[item].size, weight_[item], item});
 }
 
-// Of the positions before `before`, those whose items live in the section.
+// Gathers the positions before `before` whose items live in the section.
 void Ejector::gather_through(int32_t section, int32_t node, int32_t begin, int32_t end,
                              int32_t before) {
   if (begin >= before || latest_[node] < section) return;
@@ -102,8 +102,8 @@ void Ejector::sort_edges(std::vector<Edge>& edges) {
   }
 }
 
-// Where the gathered buffers in the way weigh least; of equals any, but a place without loss above
-// or below before another.
+// The offset at which the gathered buffers in the way weigh least. Among equals it is drawn, but a
+// place that loses nothing above or below comes before others.
 int64_t Ejector::choose_offset(int32_t item) {
   const int64_t size = items_[item].size, top = capacity_ - size;
   lows_.clear();
@@ -133,8 +133,8 @@ int64_t Ejector::choose_offset(int32_t item) {
       weight -= highs_[high].weight;
       floor = highs_[high].at;
     }
-    // What is added and taken away again leaves a trace of rounding. Where nothing is in the way,
-    // the tightest hole.
+    // Sums that are added and subtracted again keep a trace of rounding. If nothing is in the way,
+    // the tightest hole is taken.
     const double w = weight < 1e-6 ? 0 : weight;
     if (w <= least) {
       const int64_t hole = w == 0 ? std::min(lows_[low].at, top) - floor : 0;

@@ -21,7 +21,8 @@ constexpr int64_t kMaxPairs = 4'000'000;
 constexpr size_t kMaxItems = 4000;
 // Skylines to start a smaller component with.
 constexpr int64_t kFirstPasses = 40;
-// What passes between two questions for the time, roughly, for who counts them in place of a clock.
+// Seconds between two queries of the time, roughly, for callers that count queries in place of a
+// clock.
 constexpr double kSecondsAsked = 1e-4;
 
 // The time to a solution has a heavy tail whatever the strategy, so each dive draws its own: mostly
@@ -245,7 +246,8 @@ class Driver {
         if (outcome != Outcome::kSolved) low = std::max(bound_, target + 1);
       }
       if (height() <= bound_) return result(Verdict::kOptimal);
-      // What greedy packing left at the peak of a large component stays.
+      // The exact search leaves a large component as greedy packing left it, even if it has the
+      // peak.
       for (const Component& c : components_)
         if (too_large(c) && c.height == height()) return result(Verdict::kOutOfTime);
     }
@@ -288,8 +290,8 @@ Result<ExactResult> pack_exact(const Problem& problem, const ExactOptions& optio
     if (rects.size() > 1 || rects[0].offset != 0)
       return fail("buffer {}: exact packing takes buffers of one rectangle at offset 0", b);
     if (rects[0].size % alignment != 0)
-      return fail("buffer {}: size {} is no multiple of the largest alignment {}", b, rects[0].size,
-                  alignment);
+      return fail("buffer {}: expected a multiple of the largest alignment {} as size, got {}", b,
+                  alignment, rects[0].size);
   }
   return Driver(problem, options).run();
 }

@@ -10,12 +10,13 @@ namespace stow::pack {
 namespace {
 
 constexpr int32_t kBlock = 32;
-// Of equals at the lowest base, as many are looked at. Only large components have more.
+// The most candidates at the lowest base that are examined. Only large components have more.
 constexpr int32_t kMostTies = 256;
 // Between two calls of stop(): near a tenth of a millisecond.
 constexpr int64_t kStepsAsked = 100'000;
-// Of one propagation. What rests on one another alone lifts itself to the capacity by its own
-// sizes, which may take as many steps as there are bytes; that is not waited for.
+// The most changes of one propagation. Items that rest only on one another lift themselves to the
+// capacity by their own sizes, in as many steps as there are bytes; the search does not wait for
+// that.
 constexpr size_t kMostChanges = 100'000;
 constexpr int64_t kNothing = INT64_MAX;  // The lowest bound, or the slack, of nothing unplaced.
 

@@ -50,7 +50,7 @@ void FixedBuffers::build(const std::vector<Item>& items, const std::vector<int64
 int32_t FixedBuffers::lowest(int32_t first, int32_t last) const {
   int32_t best = -1;
   each_node(first, last, [&](int32_t v) { best = lower(best, below_[v]); });
-  // What covers more than a node that is covered is kept above it.
+  // A buffer that covers more than one of these nodes may be listed at an ancestor.
   for (int32_t a = (first + leaves_) / 2, b = (last + leaves_) / 2; a > 0; a /= 2, b /= 2) {
     best = lower(best, head(a));
     if (a != b) best = lower(best, head(b));

@@ -55,7 +55,8 @@ class Search {
       reorder();
       return best_;
     }
-    // Of too many overlaps: two ways to go on, each given the same share of the work.
+    // With too many overlaps to follow, two ways to go on alternate, each with the same share of
+    // the work.
     int64_t repairing = 0, rising = 0;
     while (!done()) {
       const bool rise = rising <= repairing;

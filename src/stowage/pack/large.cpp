@@ -52,7 +52,7 @@ struct Repair {
   double growth, share;  // Of a weight, as in EjectStrategy; work, an item.
 };
 
-// Of the work: in proportion to a weight that rises with success.
+// A share of the work, in proportion to a weight that rises with success.
 struct Share {
   double weight = 1, work = 0;
 
@@ -207,8 +207,8 @@ class Search {
             vary(kSurvey[random_() % kSurvey.size()])};
   }
 
-  // Whether a pass stays within the capacity, or the one that left out least once it is repaired.
-  // That one becomes the favourite.
+  // Returns true if one of these passes stays within the capacity, or if the pass that left out
+  // least does once it is repaired. That pass becomes the favourite.
   bool reach(size_t which, int64_t capacity, const std::vector<Choice>& choices) {
     Part& part = *parts_[which];
     double least = HUGE_VAL;
@@ -246,8 +246,8 @@ class Search {
            take(which, part.skyline.offsets(), part.skyline.n_left_out(), capacity);
   }
 
-  // Whether what was left out of these offsets of a part can be put below the capacity, and then
-  // all that is not in the part; they are the best then.
+  // Returns true if the buffers that these offsets of a part leave out can be put below the
+  // capacity, and then all that are not in the part. The offsets become the best then.
   bool take(size_t which, std::vector<int64_t> offsets, int32_t n_left_out, int64_t capacity) {
     if (n_left_out > kMostToRepair) return false;
     if (n_left_out > 0 && !repair(*parts_[which], &offsets, capacity)) return false;
@@ -270,7 +270,8 @@ class Search {
     return all;
   }
 
-  // What is above the capacity of the best packing may be little as well.
+  // Repairs these offsets, or else the best packing: the part of it above the capacity may be small
+  // as well.
   bool repair(Part& part, std::vector<int64_t>* offsets, int64_t capacity) {
     std::vector<int64_t> best;
     for (const int32_t i : part.core.ids) best.push_back(best_.offsets[i]);

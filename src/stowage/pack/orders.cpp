@@ -27,7 +27,7 @@ class RangeMax {
   std::vector<std::vector<int64_t>> levels_;
 };
 
-// What an order compares: ascending, so "largest first" is negated.
+// The key that an order compares: ascending, so "largest first" is negated.
 struct Key {
   double major = 0, minor = 0, size = 0, lifetime = 0;
   int32_t buffer = 0;

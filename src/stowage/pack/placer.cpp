@@ -60,7 +60,7 @@ int64_t Placer::lowest_from(int64_t base, int64_t alignment) {
   return base;
 }
 
-// How far a buffer that is free at `base` could rise before it meets something.
+// The distance that a buffer that is free at `base` could rise before it meets another.
 int64_t Placer::slack_above(int64_t base) const {
   int64_t slack = INT64_MAX;
   for (const Cursor& c : cursors_)

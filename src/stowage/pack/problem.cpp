@@ -22,7 +22,8 @@ Result<void> check_problem(const Problem& problem) {
     const Buffer& buffer = problem.buffers[b];
     if (buffer.alignment < 1 || buffer.alignment > kMaxAlignment ||
         !std::has_single_bit(static_cast<uint64_t>(buffer.alignment)))
-      return fail("buffer {}: alignment {} is no power of two up to 2^40", b, buffer.alignment);
+      return fail("buffer {}: expected an alignment that is a power of two up to 2^40, got {}", b,
+                  buffer.alignment);
     int64_t extent = 0;
     for (const Rect& r : buffer.rects) {
       if (r.offset < 0 || r.size < 0)

@@ -10,7 +10,7 @@ namespace stow::pack {
 namespace {
 
 constexpr int32_t kLeaf = 8;  // Items in a leaf of the tree of lifetimes, at most.
-// Of the weight of a section of the largest live sum, what any section has.
+// The least weight of any section, as a share of that of the section with the largest live sum.
 constexpr double kLeastWeight = 0.02;
 // The largest share of the slack that a gap given up takes, however narrow the stretch.
 constexpr double kMostGivenUp = 0.05;
@@ -221,7 +221,7 @@ void SkylinePass::finish(int32_t first, int32_t last, int32_t above, int32_t v, 
 
 SkylinePass::Tightest SkylinePass::tightest(int32_t first, int32_t last) const {
   int32_t l = first + leaves_, r = last + leaves_;
-  // What was seen from either end, up to the ancestors l and r.
+  // The tightest sections seen from either end, up to the ancestors l and r.
   Tightest a{now_.slacks[l].least, first}, b{now_.slacks[r].least, last};
   while ((l ^ r) > 1) {
     if (l % 2 == 0 && now_.slacks[l + 1].least < a.slack)
@@ -309,8 +309,8 @@ void SkylinePass::leave_out(int32_t item, int32_t first, int32_t last, int64_t h
   }
 }
 
-// Of the buffers that live through the section the one that takes least with it and makes enough
-// room; else the largest.
+// The buffer that lives through the section, makes enough room and takes least area; if none makes
+// enough room, the largest.
 int32_t SkylinePass::choose_victim(int32_t section, int64_t need) const {
   int32_t best = -1;
   double best_area = HUGE_VAL;
@@ -361,7 +361,7 @@ void SkylinePass::rank(const SkylineStrategy& strategy) {
   rank_boxes(1, 0, static_cast<int32_t>(items_.size()));
 }
 
-// Whether the stretch first..last shall rise by `gap`, to the lower of its neighbours at heights
+// True if the stretch first..last shall rise by `gap`, to the lower of its neighbours at heights
 // `left` and `right`, though something may live within it.
 bool SkylinePass::give_up(const SkylineStrategy& strategy, int32_t first, int32_t last,
                           int64_t slack, int64_t left, int64_t right, int64_t gap) const {
@@ -406,8 +406,8 @@ bool SkylinePass::run_around(const std::vector<int64_t>& fixed, const SkylineStr
   return ended;
 }
 
-// What goes on the stretch first..last, best through the section, without reaching what is fixed
-// above.
+// The buffer to put on the stretch first..last, preferably through the section, that does not reach
+// the fixed buffers above.
 int32_t SkylinePass::best_around(int32_t first, int32_t last, int32_t section,
                                  int64_t height) const {
   int32_t from = first, to = last;
@@ -496,7 +496,7 @@ std::vector<int64_t> SkylinePass::offsets() const {
 }
 
 double SkylinePass::strain(double softness) const {
-  // What the ancestors of each node add, from the root down.
+  // For each node, the sum that its ancestors add, from the root down.
   std::vector<int64_t> above(2 * static_cast<size_t>(leaves_));
   for (int32_t v = 1; v < leaves_; ++v)
     above[2 * v] = above[2 * v + 1] = above[v] + now_.slacks[v].add;

@@ -5,7 +5,7 @@
 namespace stow::pack {
 namespace {
 
-// Of the capacity, within which sections are strained alike.
+// Share of the capacity: sections whose slacks differ by less count as equally strained.
 constexpr double kSoftness = 5e-3;
 // Most is lost by the last buffers: from this share of the capacity on there are more tries.
 constexpr double kLate = 0.75;

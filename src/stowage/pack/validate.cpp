@@ -35,7 +35,8 @@ Result<void> validate(const Problem& problem, const Solution& solution) {
     const int64_t base = solution.offsets[b], alignment = problem.buffers[b].alignment;
     if (base < 0) return fail("buffer {}: offset {} is negative", b, base);
     if (alignment < 1 || base % alignment != 0)
-      return fail("buffer {}: offset {} is no multiple of its alignment {}", b, base, alignment);
+      return fail("buffer {}: expected a multiple of its alignment {} as offset, got {}", b,
+                  alignment, base);
     for (const Rect& r : problem.buffers[b].rects) {
       if (r.size < 0 || r.offset < 0 || r.lower > r.upper)
         return fail("buffer {}: a malformed rectangle", b);
@@ -60,7 +61,7 @@ Result<void> validate(const Problem& problem, const Solution& solution) {
   std::sort(events.begin(), events.end(), [](const Event& a, const Event& b) {
     return a.time != b.time ? a.time < b.time : a.start < b.start;
   });
-  // What is live, by its first byte. As long as no two share bytes, a newcomer can only clash with
+  // Live buffers by their first byte. As long as no two share bytes, a newcomer can only clash with
   // the two beside it.
   std::map<int64_t, size_t> live;
   for (const Event& event : events) {

@@ -13,7 +13,7 @@ struct Window {
   int64_t lower, upper;
 };
 
-// What a buffer is inside a window: one rectangle over all of its own there.
+// A buffer inside a window: one rectangle around all of its rectangles there.
 struct Hull {
   int32_t buffer;
   int64_t bottom, top, lower, upper;
@@ -40,8 +40,8 @@ int64_t fullest_instant(const Problem& problem) {
   return at;
 }
 
-// How far a window may reach to either side before one buffer more comes again at an offset that it
-// had, nearest first.
+// The limits to either side of a window, nearest first: beyond each, one buffer more comes again at
+// an offset that it had.
 struct Steps {
   std::vector<int64_t> lowers, uppers;
 };

@@ -284,7 +284,7 @@ class PairRewriter {
     std::map<const Node*, int> readers;
     for (const Node& node : from_.nodes())
       if (const Node* forward = forward_of(from_, node)) ++readers[forward];
-    // Of a chain, only the last two scans are a pair. A scan that is merged with another, has a
+    // In a chain only the last two scans are a pair. A scan that is merged with another, has a
     // gradient, and is recomputed with it gives a chain.
     for (size_t n = from_.n_nodes(); n-- > 0;) {
       const Node& node = from_.nodes()[n];

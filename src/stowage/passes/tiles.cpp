@@ -22,7 +22,7 @@ constexpr int64_t kManyTiles = 64, kLargestTile = 4;
 // Sums of rows read all rows once per tile, so smaller tiles are not used.
 constexpr int64_t kSmallestTile = 32 << 10;
 
-// How a cluster is cut: the first `n_axes` axes count as one, of n_tiles * rows + rest rows.
+// The cut of a cluster: the first `n_axes` axes count as one, of n_tiles * rows + rest rows.
 struct Tiling {
   int n_axes = 1;
   int64_t rows = 1, n_tiles = 1, rest = 0;

@@ -1,5 +1,5 @@
 // The text of the units that fuse() makes, for dumps and golden tests.
-// Nothing reads it back; for the text of a schedule see ir/schedule_printer.h.
+// Not a format that is read back; for the text of a schedule see ir/schedule_printer.h.
 #pragma once
 
 #include <string>

@@ -38,7 +38,7 @@ std::vector<Area> areas_of(const pack::Problem& problem) {
   return areas;
 }
 
-// Which iterations of one run of a loop ask for more than another.
+// Finds the iterations of one run of a loop that constrain a layout no more than another does.
 class RunCheck {
  public:
   explicit RunCheck(const LoopRun& run)
@@ -69,7 +69,7 @@ class RunCheck {
  private:
   int64_t start(int64_t i) const { return run_.starts[static_cast<size_t>(i)]; }
   int64_t length(int64_t i) const { return start(i + 1) - start(i); }
-  // That of an instant, or the first or last.
+  // The iteration of an instant, or the first or last.
   int64_t iteration(int64_t instant) const {
     const auto next = std::upper_bound(run_.starts.begin(), run_.starts.end(), instant);
     return std::clamp<int64_t>(next - run_.starts.begin() - 1, 0, n_ - 1);

@@ -19,8 +19,8 @@ constexpr int64_t kMaxInstants = 400'000;
 // A buffer of more pieces has one life: to tell them apart would cost more than it saves.
 constexpr int64_t kMaxPieces = kMaxInstants;
 
-// Of an open loop so many iterations are walked: what lies alike in every iteration is then seen
-// from one to the next, as it is from any to the next.
+// Iterations of an open loop that are walked. Values that lie alike in every iteration then lie
+// alike from the first to the second, as from any to the next.
 constexpr int64_t kOpenIterations = 2;
 
 // Loops of longer periods are not condensed (condense.h).
@@ -83,7 +83,7 @@ class Walker {
       const Buffer& buffer = schedule_.buffers[b];
       for (size_t s = 0; s < n_lives(b); ++s) {
         Life& life = life_of(b, s);
-        // What is returned lives to the end; what was never written has no life.
+        // A returned buffer lives to the end; one that was never written has no life.
         if (life.open && buffer.role == BufferRole::kOutput) life.end = end;
         close(b, s);
       }

@@ -18,8 +18,8 @@
 namespace stow {
 namespace {
 
-// Of each buffer. The ends of disk moves, and what they bounce through, are marked: what goes to or
-// comes from a disk needs no copy on the way where both ends lie on blocks.
+// The alignment of each buffer. The ends of disk moves and their bounce buffers are marked: a
+// transfer to or from a disk needs no copy if both ends lie on blocks.
 std::vector<int64_t> alignments_of(const Schedule& schedule) {
   std::vector<bool> marked(schedule.buffers.size(), false);
   for_each_kernel(schedule.instructions, [&](const Kernel& kernel) {
@@ -108,7 +108,7 @@ int64_t max_in_flight_bytes(const Schedule& schedule, const Lifetimes& lifetimes
   return most;
 }
 
-// What contains all rectangles of a buffer, whole alignments large.
+// The rectangle around all rectangles of a buffer; its size is a multiple of the alignment.
 pack::Rect hull(const std::vector<pack::Rect>& rects, int64_t alignment) {
   pack::Rect all{0, 0, rects[0].lower, rects[0].upper};
   for (const pack::Rect& rect : rects) {
@@ -147,7 +147,7 @@ bool search_further(const pack::Problem& problem, const PackEffort& effort, int6
   return true;
 }
 
-// What every layout is told of: the solver of one kind's problem.
+// The solver of one kind's problem, which every layout is given.
 using Packer = std::function<pack::Solution(const KindProblem&)>;
 
 MemoryPlan lay_out(const Schedule& schedule, const Packer& packer) {

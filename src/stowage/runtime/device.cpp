@@ -152,7 +152,7 @@ std::byte* DeviceBuffer::data() const {
   return place_.memory;
 }
 
-// Of bytes in memory that the host cannot reach.
+// A view of bytes in memory that the host cannot reach.
 static TensorView bytes_at(const std::byte* data, size_t n) {
   return {const_cast<std::byte*>(data), DType::kU8, {static_cast<int64_t>(n)}, {1}};
 }
@@ -218,7 +218,7 @@ Streams& Device::streams() {
 
 namespace {
 
-// What the machine can give now: MemAvailable, and what a cgroup leaves.
+// Bytes that the machine can give now: MemAvailable, and at most what a cgroup leaves.
 int64_t available_bytes() {
   int64_t available = Device::unlimited_bytes();
   std::ifstream meminfo("/proc/meminfo");
@@ -272,7 +272,7 @@ void Device::charge(MemoryKind kind, int64_t bytes) {
   high_water_[index(kind)] = std::max(high_water_[index(kind)], now);
 }
 
-// What is short where the figures before it, rounded, would not show it.
+// The missing bytes in words, if the rounded figures before would not show them.
 static std::string lacking(int64_t bytes, int64_t capacity) {
   return bytes < capacity / 100 ? fmt::format(", {} too few", format_bytes(bytes)) : std::string();
 }

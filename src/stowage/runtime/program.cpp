@@ -194,7 +194,7 @@ void Program::run_collective(const Step& step, Frame& frame, std::byte** at) con
   const bool whole = step.phase == MovePhase::kWhole;
   if (whole) finish_kernels(frame);
   Stream& stream = frame.streams->stream(step.stream);
-  // Of a whole one the waiting thread tells the observer.
+  // The thread that waits for a whole move tells the observer of it.
   const uint64_t ticket = stream.start(
       [run, &step, observer = whole ? nullptr : frame.observer,
        instant = static_cast<int64_t>(frame.instant), kernels = frame.submitted,

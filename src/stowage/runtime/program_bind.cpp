@@ -1,4 +1,4 @@
-// How a program is bound: kernels made ready to run, and how their addresses change in loops.
+// Binding of a program: kernels made ready to run, and how their addresses change in loops.
 #include <algorithm>
 #include <cassert>
 #include <numeric>

@@ -145,7 +145,7 @@ class Renderer {
     const Value* found = scope.find(s.targets[0]);
     Namespace* members = found ? found->members() : nullptr;
     if (!members)
-      throw Error(fmt::format("'{}' is no namespace, so '{}' of it cannot be set", s.targets[0],
+      throw Error(fmt::format("'{}' is not a namespace, so '{}' of it cannot be set", s.targets[0],
                               s.attribute));
     for (auto& [k, v] : members->members)
       if (k == s.attribute) return void(v = std::move(value));

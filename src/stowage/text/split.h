@@ -29,7 +29,7 @@ using Normalizer = std::variant<NormalForm, Prepend, Replace>;
 /// Errors: those of Regex::find().
 Result<std::string> normalize_text(const std::vector<Normalizer>& steps, std::string text);
 
-/// What becomes of matches. Source: Hugging Face's tokenizers, SplitDelimiterBehavior.
+/// The treatment of matches. Source: Hugging Face's tokenizers, SplitDelimiterBehavior.
 enum class SplitBehavior : uint8_t {
   kIsolated,            ///< Each match is a word.
   kRemoved,             ///< Matches are dropped.

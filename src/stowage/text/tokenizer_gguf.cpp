@@ -17,8 +17,8 @@ constexpr std::string_view kQwen2 =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*)"
     R"(|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
-// What tokenizer.ggml.pre names. Source: llama.cpp, llama-vocab.cpp, and the tokenizer.json of the
-// models that it is written for.
+// A pre-tokenizer that tokenizer.ggml.pre names. Source: llama.cpp, llama-vocab.cpp, and the
+// tokenizer.json of the models that it is written for.
 struct PreName {
   std::string_view name;
   std::string_view pattern;  // of Split; empty: GPT-2's

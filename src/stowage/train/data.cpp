@@ -31,8 +31,8 @@ Result<ByteData> ByteData::open(const std::string& path, int64_t vocab, int64_t 
   if (!file) return file.failure();
   const int64_t n = file->size_bytes();
   if (n > kMaxTextBytes)
-    return fail("{}: is {}, more than the {} taken", path, format_bytes(n),
-                format_bytes(kMaxTextBytes));
+    return fail("{}: expected at most {}, got {}", path, format_bytes(kMaxTextBytes),
+                format_bytes(n));
   ByteData data;
   data.seq_ = seq;
   data.text_.resize(static_cast<size_t>(n));

@@ -211,7 +211,7 @@ class LineReader {
       const size_t end = chunk_.find('\n', at_);
       const size_t stop = end == std::string::npos ? chunk_.size() : end;
       if (static_cast<int64_t>(line.size() + (stop - at_)) > kMaxLineBytes)
-        return fail("{}: line {}: is longer than the {} taken", file_.path(), number_,
+        return fail("{}: line {}: expected a line of at most {}", file_.path(), number_,
                     format_bytes(kMaxLineBytes));
       line.append(chunk_, at_, stop - at_);
       at_ = stop;
@@ -263,7 +263,8 @@ Result<Examples> read_examples(const std::string& path, const LineOptions& optio
         return fail("{}: line {}: expected {} as in the lines before, got {}", path, lines[i].first,
                     format_name(*format), format_name(line->format));
       if (examples.size() == std::numeric_limits<int32_t>::max())
-        return fail("{}: line {}: more than {} lines", path, lines[i].first, examples.size());
+        return fail("{}: line {}: expected at most {} lines", path, lines[i].first,
+                    examples.size());
       examples.append(line->values);
       examples.n_lost_turns += line->n_lost_turns;
     }

@@ -53,7 +53,7 @@ Result<Opened> open(const std::string& where, WhichCheckpoint which) {
   if (std::filesystem::is_directory(where, error)) {
     const Result<std::optional<CheckpointName>> latest = latest_checkpoint(where);
     if (!latest) return latest.failure();
-    if (!*latest) return fail("{}: there is no checkpoint in it", where);
+    if (!*latest) return fail("{}: expected a checkpoint in it, got none", where);
     path = (*latest)->path;
   }
   if (which == WhichCheckpoint::kBest) {

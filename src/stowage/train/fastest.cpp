@@ -189,7 +189,7 @@ class FastestSearch {
     if (keeps_all(base.placement) && over_budgets(config_, base, budgets_).empty())
       is_settled_ = true;
   }
-  // What keeps everything, where it was made, has the least to do.
+  // True for a placement that keeps everything where it was made, which has the least to do.
   static bool keeps_all(const Placement& p) {
     return p.policy == StepPolicy::kSaveAll && is_all_on_device(p) && !p.chunked && !p.chunked_loss;
   }

@@ -467,7 +467,7 @@ Result<ModelFactory> model_factory(TrainConfig& config) {
     if (config.eval.keep_best) return has_no_effect("eval.keep_best", true);
   }
   if (config.data.valid_fraction > 0 && has_file(config, "valid.jsonl"))
-    return fail("data.valid_fraction = {} has no effect: {} has a valid.jsonl",
+    return fail("data.valid_fraction = {} has no effect: {} has a valid.jsonl; leave it out",
                 config.data.valid_fraction, config.data.path);
   TrainConfig::Model& m = config.model;
   m.dim = hf.hidden_size;

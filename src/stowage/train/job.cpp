@@ -124,8 +124,10 @@ Job::Job(const TrainConfig& config, TargetPtr target, ModelFactory factory,
       tracing_(std::make_unique<std::mutex>()) {
   for (const int64_t batch : {config.data.batch, config.eval_batch()})
     if (batch % config.mesh.batch_parts() != 0)
-      trace_error("a batch of {} cannot be cut over mesh.replica = {} times mesh.data = {}", batch,
-                  config.mesh.replica, config.mesh.data);
+      trace_error(
+          "a batch of {} cannot be cut over mesh.replica = {} times mesh.data = {}; expected a "
+          "multiple of their product",
+          batch, config.mesh.replica, config.mesh.data);
   TrainState state;
   state.model = model_->parameters();
   const Optimizer optimizer = optimizer_of(config.optimizer, *model_);
@@ -137,16 +139,19 @@ Job::Job(const TrainConfig& config, TargetPtr target, ModelFactory factory,
       std::none_of(trained.begin(), trained.end(), [&](const optim::Leaf& leaf) {
         return model_->reaches_layers(leaf.path);
       }))
-    trace_error("memory.policy = {} has no effect with optimizer.freeze = {}: the backward pass does "
-                "not reach the layers",
-                config.memory.policy, config.optimizer.freeze);
+    trace_error(
+        "memory.policy = {} has no effect with optimizer.freeze = {}: the backward pass does "
+        "not reach the layers; set memory.policy=auto",
+        config.memory.policy, config.optimizer.freeze);
   if (config.optimizer.name == "muon" &&
       std::none_of(trained.begin(), trained.end(), model_->muon_matrices())) {
     if (config.optimizer.freeze.empty())
-      trace_error("optimizer.name = muon has nothing to take: the model has no matrices for it");
-    trace_error("optimizer.name = muon has nothing to take with optimizer.freeze = {}: it takes the "
-                "layers' matrices",
-                config.optimizer.freeze);
+      trace_error("optimizer.name = muon has nothing to take: the model has no matrices for it; set "
+                  "another optimizer");
+    trace_error(
+        "optimizer.name = muon has nothing to take with optimizer.freeze = {}: it takes the "
+        "layers' matrices; set another optimizer or freeze less",
+        config.optimizer.freeze);
   }
   state.optimizer = optimizer.transformation.init(widened(state.model));
   // True for places that receive something.
@@ -154,18 +159,22 @@ Job::Job(const TrainConfig& config, TargetPtr target, ModelFactory factory,
   const std::vector<Array> moments = tree_leaves(state.optimizer);
   if (is_away(config.memory.optimizer) &&
       std::all_of(moments.begin(), moments.end(), [](const Array& a) { return a.rank() == 0; }))
-    trace_error("memory.optimizer = {} has no effect with optimizer.name = {}{}: its state is scalars "
-                "alone",
-                config.memory.optimizer, config.optimizer.name,
-                trained.empty() ? " and everything frozen" : "");
+    trace_error(
+        "memory.optimizer = {} has no effect with optimizer.name = {}{}: its state is scalars "
+        "alone; set memory.optimizer=auto",
+        config.memory.optimizer, config.optimizer.name,
+        trained.empty() ? " and everything frozen" : "");
   if (is_away(config.memory.gradients) && trained.empty())
-    trace_error("memory.gradients = {} has no effect with optimizer.freeze = {}: nothing is trained",
-                config.memory.gradients, config.optimizer.freeze);
+    trace_error(
+        "memory.gradients = {} has no effect with optimizer.freeze = {}: nothing is trained; "
+        "set memory.gradients=auto",
+        config.memory.gradients, config.optimizer.freeze);
   if (config.memory.loss == "chunked" && config.train.compute != "f32" &&
       !model_->sizes().chunks_keep_bf16)
-    trace_error("memory.loss = chunked would change numbers with train.compute = {}: the gradient of the "
-                "head is rounded once a chunk",
-                config.train.compute);
+    trace_error(
+        "memory.loss = chunked would change numbers with train.compute = {}: the gradient of the "
+        "head is rounded once a chunk; set memory.loss=auto",
+        config.train.compute);
   n_model_leaves_ = tree_leaves(state.model).size();
   if (config.train.ema > 0) state.ema = widened(state.model);
   const NamedArrays frozen = model_->frozen();
@@ -174,7 +183,8 @@ Job::Job(const TrainConfig& config, TargetPtr target, ModelFactory factory,
                        weight_sharding(config, mesh_, frozen.names[i], frozen.arrays[i].type(),
                                        model_->axes_of(frozen.names[i]))});
   if (config.memory.frozen != "auto" && frozen_.empty())
-    trace_error("memory.frozen = {} has no effect: every weight is trained", config.memory.frozen);
+    trace_error("memory.frozen = {} has no effect: every weight is trained; set memory.frozen=auto",
+                config.memory.frozen);
   const std::vector<Array> leaves = tree_leaves(state);
   const std::vector<std::string> names = tree_paths(state);
   for (size_t i = 0; i < leaves.size(); ++i) {
@@ -254,7 +264,8 @@ Job::Traced& Job::traced(const Placement& placement) const {
       t.beside_eval[static_cast<size_t>(leaves[i].type().kind)] += state_[i].part.bytes();
   if (model_->reads_parameters())
     t.init = jit([&](const NamedArrays& parameters) {
-               TrainState s = first_state(config_, *model_, device_put(parameters, MemoryKind::kDevice));
+               TrainState s =
+                   first_state(config_, *model_, device_put(parameters, MemoryKind::kDevice));
                s = put_like(s, state);
                return RestOfState{s.optimizer, s.ema};
              }).lower(state.model).graph();
@@ -374,7 +385,8 @@ JobPlan Job::plan_phases(const Placement& placement, const Budgets& whole, bool 
               ? plain(t.init, kInitPhase, {},
                       over_mesh(shardings_of(all.first(n_model_leaves_)),
                                 as_results(shardings_of(all.subspan(n_model_leaves_)), 0)))
-              : plain(t.init, kInitPhase, {}, over_mesh({whole_sharding(1)}, as_results(state_lies, 0)));
+              : plain(t.init, kInitPhase, {},
+                      over_mesh({whole_sharding(1)}, as_results(state_lies, 0)));
     }
     if (model_->evaluates() && !t.eval_program)
       t.eval_program = plain(t.eval, kEvalPhase, t.beside_eval,

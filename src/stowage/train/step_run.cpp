@@ -51,10 +51,10 @@ std::vector<ArrayType> types_of(const NamedArrays& arrays) {
 
 Result<StepRun> StepRun::make(const StepRunOptions& options) {
   if (options.config.is_virtual() || options.config.memory.disk)
-    return fail("{} has no effect: everything lies in this machine's memory",
+    return fail("{} has no effect: everything lies in this machine's memory; leave it out",
                 options.config.is_virtual() ? "runtime.platform = virtual" : "memory.disk");
   if (options.config.mesh.size() > 1)
-    return fail("mesh.* has no effect: steps are run on one device");
+    return fail("mesh.* has no effect: steps are run on one device; leave it out");
   StepRun run;
   run.model_ = options.factory(options.config);
   run.compile_step(options);

@@ -170,7 +170,7 @@ class Calibration {
         },
         o_.threads);
   }
-  // Of the largest product, a cube.
+  // The side of the largest product, a cube.
   int64_t side() const { return static_cast<int64_t>(std::cbrt(static_cast<double>(o_.work))); }
   Probe large_product() const { return product(DType::kF32, side(), side(), side()); }
   double product_rate(DType dtype, int64_t m, int64_t n, int64_t k) const {
@@ -332,7 +332,7 @@ class Calibration {
     const char* how = rates->direct ? "" : " (not past the page cache: the file system refuses)";
     say("disk, reading", "{}{}", rate(d_.disk.read, "B"), how);
     say("disk, writing", "{}", rate(d_.disk.write, "B"));
-    say("disk, beside that each", "{}", format_seconds(d_.disk.latency_s));
+    say("disk, latency of each", "{}", format_seconds(d_.disk.latency_s));
     say("disk beside products", "makes them {:.0f} % slower",
         100 * (1 / (1 - d_.disk.slows_compute) - 1));
     struct statvfs space {};

@@ -190,11 +190,11 @@ TEST(ApiRun, CompiledProgramsRefuseOtherArguments) {
   EXPECT_THAT(message_of([&] {
                 compiled(Layer{sequence({4}), sequence({5})});
               }),
-              HasSubstr("[jit] argument 0/w2 is f32[5], compiled for f32[4]\n  at api_run"));
+              HasSubstr("[jit] expected argument 0/w2 to be f32[4], as compiled, got f32[5]\n  at api_run"));
   EXPECT_THAT(message_of([&] {
                 compiled(Layer{sequence({4}), Array(1.0)});
               }),
-              HasSubstr("[jit] argument 0/w2 is f32[] (weak), compiled for f32[4]\n  at api_run"));
+              HasSubstr("[jit] expected argument 0/w2 to be f32[4], as compiled, got f32[] (weak)\n  at api_run"));
 }
 
 TEST(ApiRun, OneTraceHasManyPlans) {

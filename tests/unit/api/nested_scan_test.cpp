@@ -195,7 +195,7 @@ TEST(NestedScan, RefusesWhatCannotBeCut) {
     FAIL();
   } catch (const TraceError& error) {
     EXPECT_THAT(error.what(),
-                ::testing::HasSubstr("[nested_scan] 5 blocks are asked for, and there are 4"));
+                ::testing::HasSubstr("[nested_scan] expected at most 4 blocks, as there are iterations, got 5"));
   }
   try {
     nested_scan([](const Array& h, const std::pair<Array, Array>& p) { return h * p.first; }, x,

@@ -497,7 +497,7 @@ TEST(ShardMap, RefusesWhatDoesNotFit) {
     return message_of([&] { shard_map(same, mesh, in, out)(ramp(shape)); });
   };
   EXPECT_THAT(error(P("z"), P(), {4}),
-              HasSubstr("names 'z', which is no axis of Mesh('x': 2, 'y': 2)"));
+              HasSubstr("expected axes of Mesh('x': 2, 'y': 2), got 'z'"));
   EXPECT_THAT(error(P("x", "x"), P(), {4, 4}), HasSubstr("names 'x' twice"));
   EXPECT_THAT(error(P("x", "y"), P(), {4}), HasSubstr("[shard_map] argument 0: "));
   EXPECT_THAT(error(P("x"), P(), {5}), HasSubstr("nearest divisible size is 4 or 6"));
@@ -510,7 +510,7 @@ TEST(ShardMap, RefusesWhatDoesNotFit) {
       message_of([&] {
         shard_map(same, mesh, {{"0/w", P()}}, P())(ramp({4}));
       }),
-      HasSubstr("in_specs names '0/w', which is no part of the arguments; the leaves are '0'"));
+      HasSubstr("expected in_specs to name parts of the arguments, got '0/w'; the leaves are '0'"));
   EXPECT_THAT(
       message_of([&] {
         shard_map([](const Array& a, const Array&) { return a; }, mesh, {P()}, P())(ramp({4}),

@@ -72,7 +72,7 @@ TEST_F(Shardings, EqualWithTheDefaultKindSpelledOut) {
 
 TEST_F(Shardings, OfMeshesAreChecked) {
   EXPECT_THAT(message_of([&] { NamedSharding(mesh_, P("z")); }),
-              HasSubstr("P('z') names 'z', which is no axis of Mesh('x': 1, 'y': 1)"));
+              HasSubstr("expected axes of Mesh('x': 1, 'y': 1), got 'z' in P('z')"));
   EXPECT_THAT(message_of([&] { NamedSharding(mesh_, P("x", P::Axes{"y", "x"})); }),
               HasSubstr("names 'x' twice"));
   EXPECT_THAT(message_of([&] { device_put(ones({3}), NamedSharding(mesh_, P("x", "y"))); }),
@@ -170,7 +170,7 @@ TEST_P(Waiting, ResultsWhereOutShardingsSay) {
   expect(there, times(squares(data_), 8), s_host_);
   expect(here, times(squares(data_), 2), s_dev_);
   EXPECT_THAT(message_of([&] { jit(f, {.out_shardings = {{"2", s_host_}}})(host, dev); }),
-              HasSubstr("out_shardings names '2', which is no part of the result; the leaves are "
+              HasSubstr("expected out_shardings to name parts of the result, got '2'; the leaves are "
                         "'0', '1'"));
 }
 
@@ -431,7 +431,7 @@ TEST_P(Waiting, InShardingsRefuseOtherKinds) {
   EXPECT_EQ(g(put(s_dev_)).to_vector<float>(), times(data_, 2));
   const auto h = jit([](const Array& x) { return x; }, {.in_shardings = {{"1", s_dev_}}});
   EXPECT_THAT(message_of([&] { h(put(s_dev_)); }),
-              HasSubstr("in_shardings names '1', which is no part of the arguments; the leaves are "
+              HasSubstr("expected in_shardings to name parts of the arguments, got '1'; the leaves are "
                         "'0'"));
 }
 

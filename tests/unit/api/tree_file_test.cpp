@@ -117,7 +117,7 @@ TEST_F(TreeFile, NamesWhatDiffers) {
 TEST_F(TreeFile, RefusesHostileFiles) {
   EXPECT_EQ(load_error(net()), "No such file or directory");
   write_bytes(path(), "not a file of tensors");
-  EXPECT_THAT(load_error(net()), testing::HasSubstr("is no safetensors file"));
+  EXPECT_THAT(load_error(net()), testing::HasSubstr("is not a safetensors file"));
   const std::byte bytes[] = {std::byte{1}, std::byte{7}};
   const TensorBytes tensor{"b", DType::kBool, {2}, bytes, {}};
   ASSERT_TRUE(save_safetensors(path(), {&tensor, 1}).ok());

@@ -288,7 +288,7 @@ TEST(CheckpointFile, RefusesForeignFiles) {
   };
   EXPECT_EQ(refusal(folder, 2, run.needs), "…/step-000002.json: No such file or directory");
   for (const char* text : {"{}", "[]", "3", R"({"format": "other"})", R"({"format": 1})"})
-    EXPECT_EQ(refusal_of(text), "…/step-000001.json: is no checkpoint of Stowage") << text;
+    EXPECT_EQ(refusal_of(text), "…/step-000001.json: is not a checkpoint of Stowage") << text;
   EXPECT_EQ(refusal_of(""),
             "…/step-000001.json: is damaged: not JSON that can be read: a syntax error at byte 1; "
             "move it away to use the checkpoint before it");
@@ -335,7 +335,7 @@ TEST(CheckpointFile, RefusesAWellSealedLie) {
   for (const char* name : {"../step-000005.safetensors", "/etc/passwd", "step-000006.safetensors",
                            "step-000005.json", "step-000005.safetensors.tmp", ""})
     EXPECT_THAT(refusal_with("tensors", name),
-                testing::HasSubstr("is no tensors' file of its step"))
+                testing::HasSubstr("expected the name of the tensors' file of its step"))
         << name;
 }
 
@@ -363,7 +363,8 @@ TEST(CheckpointFile, RefusesEveryDamageToTheTensors) {
   write_bytes(path, bad);
   EXPECT_THAT(refusal(folder, 5, run.needs),
               testing::MatchesRegex("…/step-000005.safetensors: is damaged: its digest is "
-                                    "[0-9a-f]+, …/step-000005.json says [0-9a-f]+"));
+                                    "[0-9a-f]+, …/step-000005.json says [0-9a-f]+; move "
+                                    "…/step-000005.json away to use the checkpoint before it"));
   ASSERT_TRUE(remove_file(path).ok());
   EXPECT_EQ(refusal(folder, 5, run.needs), "…/step-000005.safetensors: No such file or directory");
   write_bytes(path, good);

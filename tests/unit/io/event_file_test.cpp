@@ -144,7 +144,7 @@ TEST(EventFile, AMalformedEventIsRefused) {
     write_bytes(path, record("") + record(data));
     const Result<std::vector<Event>> read = read_events(path);
     ASSERT_FALSE(read.ok());
-    EXPECT_EQ(read.error(), path + ": byte 16: the record is no event");
+    EXPECT_EQ(read.error(), path + ": byte 16: the record is not an event");
   }
   // Fields of other programs are passed over.
   write_bytes(path, record("\x10\x05\x52\x02hi\x7d" + std::string("\1\2\3\4")));

@@ -72,9 +72,9 @@ TEST(Gguf, ReadsEntriesAndTensors) {
 }
 
 TEST(Gguf, RefusesWhatIsNoGgufFile) {
-  EXPECT_EQ(refusal_of(""), "is no GGUF file");
-  EXPECT_EQ(refusal_of("GGU"), "is no GGUF file");
-  EXPECT_EQ(refusal_of(std::string(64, 'x')), "is no GGUF file");
+  EXPECT_EQ(refusal_of(""), "is not a GGUF file");
+  EXPECT_EQ(refusal_of("GGU"), "is not a GGUF file");
+  EXPECT_EQ(refusal_of(std::string(64, 'x')), "is not a GGUF file");
   GgufBuilder file = small_file();
   file.version = 1;
   EXPECT_EQ(refusal_of(file.build()), "has version 1 of the format; supported are 2 and 3");
@@ -88,7 +88,7 @@ TEST(Gguf, RefusesEveryTruncation) {
   for (size_t n = 0; n < whole.size(); ++n) {
     const std::string reason = refusal_of(whole.substr(0, n));
     if (n < 4)
-      EXPECT_EQ(reason, "is no GGUF file");
+      EXPECT_EQ(reason, "is not a GGUF file");
     else
       EXPECT_NE(reason.find("is cut short: "), std::string::npos) << n << ": " << reason;
   }

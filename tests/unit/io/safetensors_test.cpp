@@ -111,9 +111,9 @@ TEST(Safetensors, RefusesHostileHeaders) {
     size_t n_data_bytes;
     const char* why;
   } kBad[] = {
-      {"", 0, "is no safetensors file: the header is no JSON object"},
-      {"[]", 0, "is no safetensors file: the header is no JSON object"},
-      {" {}", 0, "is no safetensors file: the header is no JSON object"},
+      {"", 0, "is not a safetensors file: expected a JSON object as header"},
+      {"[]", 0, "is not a safetensors file: expected a JSON object as header"},
+      {" {}", 0, "is not a safetensors file: expected a JSON object as header"},
       {"{", 0, "the header is not JSON that can be read: a syntax error at byte 2"},
       {"{}{}", 0, "the header is not JSON that can be read: a syntax error at byte 3"},
       {R"({"a":[[[1]]]})", 0, "the header is not JSON that can be read: nested deeper than 3"},
@@ -174,11 +174,11 @@ TEST(Safetensors, RefusesHostileHeaders) {
 
 TEST(Safetensors, RefusesWhatIsNoSuchFile) {
   const TemporaryFolder folder;
-  EXPECT_EQ(refusal_of(folder, ""), "is no safetensors file: 0 bytes, less than a header's length");
+  EXPECT_EQ(refusal_of(folder, ""), "is not a safetensors file: expected at least 8 bytes, got 0");
   EXPECT_EQ(refusal_of(folder, "1234567"),
-            "is no safetensors file: 7 bytes, less than a header's length");
+            "is not a safetensors file: expected at least 8 bytes, got 7");
   EXPECT_EQ(refusal_of(folder, std::string(100, '\xff')),
-            "is no safetensors file: a header of 18446744073709551615 bytes is announced");
+            "is not a safetensors file: expected a header of at most 100000000 bytes, got 18446744073709551615");
   EXPECT_EQ(refusal_of(folder, with_header("{}", 0).substr(0, 9)),
             "is cut short: a header of 2 bytes is announced, 1 follow");
   EXPECT_EQ(SafetensorsFile::open(folder / "none").error(),

@@ -456,7 +456,7 @@ TEST(ShardedSave, RefusesFilesOfAnotherSave) {
             "…/step-000005.rank-1.safetensors: is of process 2 of 4, expected 1 of 4");
   ASSERT_TRUE(run.save_whole(other.path(), 7).ok());
   EXPECT_EQ(refusal(read_bytes(other / "step-000007.safetensors")),
-            "…/step-000005.rank-1.safetensors: is no part of a checkpoint of Stowage");
+            "…/step-000005.rank-1.safetensors: is not a part of a checkpoint of Stowage");
   EXPECT_EQ(refusal(good), "");
 }
 
@@ -520,7 +520,7 @@ TEST(ShardedSave, RefusesAWellSealedLie) {
   };
   EXPECT_THAT(with("params/w", 1, 0, 4),
               damaged + "tensor \"params/w\": a piece is in file 4 of 4" + remedy);
-  EXPECT_THAT(with("params/w", 1, 0, -1), HasSubstr("is no list of file, offset"));
+  EXPECT_THAT(with("params/w", 1, 0, -1), HasSubstr("is not a list of file, offset"));
   EXPECT_THAT(with("params/w", 1, 1, int64_t{1} << 62), HasSubstr("ends behind step-000005.rank-"));
   EXPECT_THAT(with("params/w", 1, 1, 8), HasSubstr("it has no piece [0:2, 3:6] at byte 8, as "));
   EXPECT_EQ(with("params/w", 1, 2, 3),
@@ -533,7 +533,7 @@ TEST(ShardedSave, RefusesAWellSealedLie) {
               HasSubstr("tensor \"params/w\": 2 pieces have its elements [0:2, 2:3], of which "));
   EXPECT_THAT(refusal("\"shape\": [4, 6]", "\"shape\": [4,9223372036854775807]"),
               damaged + "tensor \"params/w\": the size of its shape overflows" + remedy);
-  EXPECT_THAT(refusal("\"shape\": [4, 6]", "\"shape\": [6]"), HasSubstr("is no list of"));
+  EXPECT_THAT(refusal("\"shape\": [4, 6]", "\"shape\": [6]"), HasSubstr("is not a list of"));
   EXPECT_THAT(refusal("\"dtype\": \"f32\", \"shape\": [4", "\"dtype\": \"f31\", \"shape\": [4"),
               HasSubstr("has no dtype"));
   EXPECT_THAT(refusal("\"save\": \"", "\"save\": \"x"), HasSubstr("a field is missing"));

@@ -265,7 +265,7 @@ TEST_F(WeightFolder, RefusesShardsThatDisagreeWithTheIndex) {
 }
 
 TEST_F(WeightFolder, RefusesFoldersWithoutSafetensors) {
-  EXPECT_EQ(refusal(), ": has no safetensors files");
+  EXPECT_EQ(refusal(), ": expected safetensors files, got none");
   write_bytes(folder_ / "pytorch_model.bin", "x");
   EXPECT_EQ(
       refusal(),

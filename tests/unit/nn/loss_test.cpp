@@ -197,8 +197,8 @@ TEST(LinearCrossEntropy, RefusesWhatDoesNotFit) {
   EXPECT_THAT(message([&] { nn::linear_cross_entropy(h, w, t, 0); }),
               HasSubstr("[linear_cross_entropy] expected a positive chunk, got 0"));
   EXPECT_THAT(message([&] { nn::linear_cross_entropy(h, Array::abstract(Shape{5, 7}), t, 2); }),
-              HasSubstr("[linear_cross_entropy] hidden f32[2,3,4] and head f32[5,7]: floats [..., d] "
-                        "and [d, V] are needed"));
+              HasSubstr("[linear_cross_entropy] expected floats [..., d] and [d, V], got hidden "
+                        "f32[2,3,4] and head f32[5,7]"));
   EXPECT_THAT(message([&] {
                 nn::linear_cross_entropy(h, w, Array::abstract(Shape{3, 2}, DType::kI32), 2);
               }),
@@ -303,11 +303,11 @@ TEST(LinearCrossEntropyInBlocks, RefusesWhatDoesNotFit) {
   EXPECT_THAT(message([&] { nn::linear_cross_entropy_in_blocks(h, w, t, 2, 2); }),
               HasSubstr("expected axis 0 or 1 of the head, got 2"));
   EXPECT_THAT(message([&] { nn::linear_cross_entropy_in_blocks(h, w, t, 2, 0); }),
-              HasSubstr("hidden f32[2,3,4] and head f32[4,7]: floats [..., d] and [V, d] are needed"));
+              HasSubstr("expected floats [..., d] and [V, d], got hidden f32[2,3,4] and head f32[4,7]"));
   EXPECT_THAT(message([&] { nn::linear_cross_entropy_in_blocks(h, w, Array::abstract(Shape{2, 3}), 2); }),
               HasSubstr("targets must be integers, got f32[2,3]"));
   EXPECT_THAT(message([&] { nn::linear_in_blocks(h, Array::abstract(Shape{4, 0}), 2); }),
-              HasSubstr("[linear_in_blocks] no words: f32[4,0]"));
+              HasSubstr("[linear_in_blocks] expected a head with words, got f32[4,0]"));
 }
 
 // Sums of products over the slices of a scan, as gradients of what a loop reads are.

@@ -126,7 +126,7 @@ TEST_F(Meshes, WhatDoesNotDivideNamesTheNearestSizes) {
   EXPECT_THAT(put({3}, P(P::Axes{"x", "y"})), HasSubstr("the nearest size that is: 8"));
   EXPECT_THAT(put({}, P("x")), HasSubstr("P('x') has 1 entries, f32[] has 0 axes"));
   EXPECT_THAT(put({4}, P("x", "y")), HasSubstr("has 2 entries, f32[4] has 1 axes"));
-  EXPECT_THAT(message_of([&] { NamedSharding(mesh_, P("z")); }), HasSubstr("which is no axis of"));
+  EXPECT_THAT(message_of([&] { NamedSharding(mesh_, P("z")); }), HasSubstr("expected axes of"));
   EXPECT_THAT(message_of([&] { NamedSharding(mesh_, P("x", "x")); }), HasSubstr("names 'x' twice"));
 }
 

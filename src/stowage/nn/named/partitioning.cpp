@@ -41,8 +41,8 @@ int64_t parts_of(const Axis& axis, const ResourceMapping& mapping, const MeshSha
   for (const std::string& name : mesh_axes->names()) {
     places.push_back(mesh.axis(name));
     if (places.back() < 0)
-      trace_error_here("[shard] axis {}{} is mapped to '{}', which is no axis of {}",
-                       to_string(axis), of_leaf(leaf), name, to_string(mesh));
+      trace_error_here("[shard] expected an axis of {}, got '{}' in the mapping of axis {}{}",
+                       to_string(mesh), name, to_string(axis), of_leaf(leaf));
   }
   return mesh.extent_of(places);
 }

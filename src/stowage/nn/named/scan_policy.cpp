@@ -41,7 +41,7 @@ std::string to_string(const ScanCheckpoint& checkpoint) {
 
 ir::PolicyPtr iteration_policy(const ScanCheckpointPolicy& policy) {
   std::vector<std::string> offloaded = policy.offload_names;
-  // Of blocks, the carry that enters one waits, which has a name of its own.
+  // In nested scans the carry that enters a block is offloaded, under a name of its own.
   if (policy.offload_carries && !policy.nested) offloaded.emplace_back(kScanCarryName);
   if (policy.save_block_internals) {
     if (!offloaded.empty())

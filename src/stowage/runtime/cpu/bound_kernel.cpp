@@ -103,9 +103,10 @@ bool begin_together(const View& a, const View& b) {
 // every size, and that of a decoder becomes 0.1 % worse if such scratch is some KiB smaller.
 constexpr size_t kFewOutputs = 8;
 
-// What the views of a row program tell of its memory. All of one instruction live at the same time, so
-// different buffers are different memory. A buffer that has another as its first slot stands for it
-// only in loops, whose bodies do not touch the other, or is never written there (Buffer::first_slot).
+// The overlaps of a row program's memory, as its views show them. All buffers of one instruction
+// live at the same time, so different buffers are different memory. A buffer that has another as
+// its first slot stands for it only in loops, whose bodies do not touch the other, or is never
+// written there (Buffer::first_slot).
 RowOverlaps overlaps_of(const Kernel& kernel) {
   if (kernel.outputs.size() <= kFewOutputs) return {};
   RowOverlaps overlaps(kernel.outputs.size(), kernel.inputs.size());
@@ -183,7 +184,8 @@ class ProductRows final : public BoundKernel::Impl {
   }
 
  private:
-  // What makes an operand. Its program writes rows as far apart as in a piece.
+  // A prologue, which makes pieces of an operand. Its program writes rows as far apart as in a
+  // piece.
   struct Before {
     Before(const Kernel& kernel, size_t i, size_t first)
         : rows_are_k(sums_over_rows(kernel, i)),
@@ -211,7 +213,7 @@ class ProductRows final : public BoundKernel::Impl {
     GemmPrologueFn fill(Inputs in) const {
       return [this, in = in.subspan(first_input, n_inputs)](void* piece, int64_t row, int64_t row_end,
                                                             int64_t col, int64_t col_end, void* own) {
-        // Where the operand would begin, had it the piece's strides.
+        // The address at which the operand would begin if it had the piece's strides.
         std::byte* const out[] = {static_cast<std::byte*>(piece) - (row * stride + col) * elem_bytes};
         blocks.run(in, out, own, row, row_end, col, col_end);
       };
@@ -254,7 +256,7 @@ class ProductRows final : public BoundKernel::Impl {
     int64_t stride, elem_bytes;
     size_t first_input, n_inputs;
     RowBlocks blocks;
-    // Of the inputs with an element a point, the one of most bytes; its address is a call's.
+    // The largest of the inputs with an element a point; a call has its address.
     GemmSource widest;
     size_t widest_input = 0;
   };

@@ -160,7 +160,7 @@ void Disk::discard(int64_t begin, int64_t end) {
   const int64_t first = align_up(begin, kDiskBlockBytes),
                 last = end / kDiskBlockBytes * kDiskBlockBytes;
   if (first >= last) return;
-  // Where holes cannot be punched the bytes stay until the file goes.
+  // On a file system that cannot punch holes the bytes stay until the file goes.
   (void)retried([&] {
     return ::fallocate(file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, first, last - first);
   });

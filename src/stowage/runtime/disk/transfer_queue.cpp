@@ -72,7 +72,7 @@ void TransferQueue::settle(int number, int64_t result) {
   Transfer& transfer = transfers_[static_cast<size_t>(number)];
   transfer.in_queue = false;
   if (gives_up_) return;
-  // What follows must begin on a block; a part of one is moved again.
+  // The rest must begin on a block, so part of a block is moved again.
   const int64_t moved = std::max<int64_t>(
       result < transfer.piece.bytes ? result / block_bytes_ * block_bytes_ : result, 0);
   transfer.piece.offset += moved;

@@ -190,7 +190,7 @@ class Mover {
     if (!write_ && !piece.direct) copy(piece);
   }
 
-  // What of the blocks does not belong to the window is read before they are written.
+  // The bytes of the blocks outside the window are read before the blocks are written.
   void fill(const Piece& piece) {
     const DiskPiece& io = piece.io;
     const bool head = io.offset < piece.begin, tail = piece.end < io.end();

@@ -164,7 +164,7 @@ KernelCost kernel_cost(const Kernel& kernel, const Schedule& schedule) {
     product.outputs = {kernel.outputs[0]};
     if (kernel.program) product.outputs[0].dtype = kernel.program->inputs[0].dtype;
     count_op(product, work);
-    // What lies between a product and a program does not leave the cache.
+    // Values between a product and a row program do not leave the cache.
     if (kernel.program) {
       count_rows(*kernel.program, work);
       work.bytes -= 2 * distinct_bytes(kernel.outputs[0]);

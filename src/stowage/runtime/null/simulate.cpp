@@ -15,7 +15,7 @@ namespace {
 constexpr size_t kCompute = static_cast<size_t>(StreamKind::kCompute),
                  kCopyIn = static_cast<size_t>(StreamKind::kCopyIn),
                  kCopyOut = static_cast<size_t>(StreamKind::kCopyOut);
-// What is left of compute beside any transfers.
+// The least share of its rate that compute keeps beside transfers.
 constexpr double kLeastShare = 0.05;
 
 // An instruction with all that time asks of it.
@@ -192,7 +192,7 @@ class Simulator {
     double bytes = 0;
   };
   using Totals = std::array<Total, kNumStreams>;
-  // Where all streams stand, as far as it matters for what comes.
+  // The state of all streams, as far as it matters for what follows.
   struct Mark {
     int64_t iteration = -1;
     int64_t now = 0;
@@ -305,7 +305,7 @@ class Simulator {
     }
   }
 
-  // What is past does not matter, only how far what is under way lies ahead of the compute stream.
+  // The past does not matter, only how far the work under way lies ahead of the compute stream.
   std::vector<int64_t> state_now() const {
     std::vector<int64_t> state;
     const int64_t now = clock_[kCompute];

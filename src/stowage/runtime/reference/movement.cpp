@@ -6,7 +6,8 @@
 namespace stow::ref {
 namespace {
 
-// Where a window of `sizes` may start at the latest, given scalars of which the first is in[first].
+// Start of a window of `sizes`, clamped so that it lies within, given scalars of which the first is
+// in[first].
 Dims clamped_starts(Views in, size_t first, const Dims& extents, const Dims& sizes) {
   Dims starts;
   for (size_t i = 0; i < extents.size(); ++i)

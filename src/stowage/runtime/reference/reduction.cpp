@@ -17,7 +17,7 @@ Dims merge(const std::vector<bool>& is_reduced, const Dims& kept, const Dims& re
   return index;
 }
 
-// Whether the key at `a` comes before the one at `b`; NaN is the largest.
+// True if the key at `a` comes before the one at `b`; NaN is the largest.
 bool sorts_before(const TensorView& key, const Dims& a, const Dims& b, bool descending,
                   bool signed_zeros) {
   if (is_float(key.dtype)) {

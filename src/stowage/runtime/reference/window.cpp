@@ -7,7 +7,8 @@
 namespace stow::ref {
 namespace {
 
-// Where place `w` of window `o` falls on an axis of n elements: false in a hole or outside.
+// Computes the place of element `w` of window `o` on an axis of n elements; false in a hole or
+// outside.
 bool falls_on(int64_t o, int64_t w, int64_t stride, int64_t low, int64_t base_dilation,
               int64_t window_dilation, int64_t n, int64_t& at) {
   const int64_t place = o * stride + w * window_dilation - low;

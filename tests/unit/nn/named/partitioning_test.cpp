@@ -97,8 +97,8 @@ TEST(NamedSharding, ErrorsNameTheAxes) {
   EXPECT_THAT(message_of([&] {
                 shard(tree, {{"Embed", "model"}}, mesh);
               }),
-              StartsWith("[shard] axis Embed: 3 of 'w' is mapped to 'model', which is no axis of "
-                         "Mesh('data': 1)"));
+              StartsWith("[shard] expected an axis of Mesh('data': 1), got 'model' in the mapping of "
+                         "axis Embed: 3 of 'w'"));
   // Sizes are checked against any shape of a mesh.
   const MeshShape large{{"replica", "data"}, {2, 4}};
   const ResourceMapping mapping{{"Embed", {"replica", "data"}}, {"Mlp", "data"}};

@@ -38,7 +38,7 @@ void each_task(int threads, int64_t n, bool foresees, Run run) {
   }
 }
 
-// What the queries of each block see, [batch, query_blocks].
+// The keys that the queries of each block see, [batch, query_blocks].
 void find_spans(const AttentionSpec& s, const AttentionBackwardPlan& plan,
                 const KeyIntervals& intervals, KeyRange* spans) {
   std::fill_n(spans, s.batch * plan.query_blocks, KeyRange{0, 0});

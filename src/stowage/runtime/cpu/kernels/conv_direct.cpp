@@ -185,7 +185,7 @@ class ConvThread {
     }
   }
 
-  // What windows [h0, h1) by [w0, w1) reach, in the strip.
+  // Fills the strip with the inputs that windows [h0, h1) by [w0, w1) reach.
   void fill(int64_t from, int64_t d0, int64_t h0, int64_t h1, int64_t w0, int64_t w1) {
     switch (c_.x) {
       case DType::kBF16: return fill_of<Bf16>(from, d0, h0, h1, w0, w1);

@@ -108,7 +108,8 @@ void gather_elements(const IndexVectors& vectors, const Nest<2>& slice, const Te
                });
 }
 
-// Whether the result is denser along the index vectors than along the window, or windows are short.
+// True if the result is denser along the index vectors than along the window, or if windows are
+// short.
 bool goes_by_elements(const IndexVectors& vectors, const Nest<2>& slice) {
   if (vectors.components().empty()) return false;
   if (count(slice) == 1) return true;

@@ -12,7 +12,7 @@
 namespace stow::cpu {
 namespace {
 
-// What plans count with is what is made at a time.
+// The pieces that plans count with are those that are made at a time.
 static_assert(kPieceDepth == gemm_piece_stride(false, false) &&
               kLeftPieceRows == gemm_piece_stride(false, true) &&
               kRightPieceCols == gemm_piece_stride(true, true));
@@ -43,7 +43,7 @@ void append(GemmDims& to, const GemmDim& d) {
 
 int64_t inner_c_stride(const GemmDims& d) { return d.count ? d.dims[d.count - 1].c_stride : 1; }
 
-// Whether few columns meet rows of A that tiles take as they lie.
+// True if C has few columns and tiles take the rows of A as they lie.
 bool is_narrow_and_read(const GemmPlan& p) {
   return p.form == GemmForm::kTiled && p.n.extent <= kGemmTiledRowUnit && p.k.count == 1 &&
          p.k.dims[0].a_stride == 1;
@@ -99,7 +99,7 @@ void split(GemmPlan& p, int threads, double per_a, double per_b) {
   p.threads = static_cast<int>(std::min<int64_t>(threads, p.n_tasks()));
 }
 
-// How much of k is packed at a time.
+// The depth of k that is packed at a time.
 int64_t depth_of(const GemmPlan& p, bool few_rows) {
   if (p.form == GemmForm::kPlain || p.form == GemmForm::kTripled || few_rows)
     return std::min(p.k.extent, kGemmBlockK);
@@ -186,7 +186,7 @@ GemmPlan plan_gemm(const GemmSpec& spec, int threads, GemmForm form) {
   constexpr double kPack = 10, kPackBF16 = 12, kMake = 30;
   const double pack_b = gemm_may_pair(spec) ? kPackBF16 : kPack;
   split(p, std::max(threads, 1), spec.a_prologue ? kMake : kPack, spec.b_prologue ? kMake : pack_b);
-  // What sums are kept in: f32, f64 where an operand or C is, integers of 4 bytes, or 8 if C has 8.
+  // The width of sums: f32, f64 if an operand or C is, integers of 4 bytes, or of 8 if C has 8.
   const int64_t bytes = p.a == DType::kF64 || dtype_bytes(p.c) == 8 ? 8 : 4;
   const bool c_is_sum = dtype_bytes(p.c) == bytes;
   // Few rows: the product is a walk through B, so each part of B is packed where it stays nearest.

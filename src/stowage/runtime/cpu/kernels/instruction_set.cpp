@@ -19,7 +19,7 @@ std::atomic<bool> g_allows_tiles = instruction_set_limit().empty();
 }  // namespace
 
 std::string instruction_set_in_use() {
-  // Of Highway's targets the better one is the lesser number.
+  // The better one of two Highway targets has the smaller number.
   const int64_t targets = hwy::SupportedTargets();
   return hwy::TargetName(targets & -targets);
 }
@@ -28,7 +28,7 @@ Result<void> limit_instruction_set() {
   const std::string name = instruction_set_limit();
   g_allows_tiles = name.empty();
   if (name.empty() || name == "avx512") return {};
-  // Of Highway's targets the better one is the lesser number.
+  // The better one of two Highway targets has the smaller number.
   constexpr int64_t kBetterThanAvx2 = HWY_AVX2 - 1;
   int64_t unwanted;
   if (name == "avx2")

@@ -25,8 +25,8 @@ constexpr Held held() {
     return Held::kNot;
 }
 
-// Where an element finds its operands: in memory but for those named, which are the last result of their type
-// or, behind `After`, the one before.
+// The sources of an element's operands: memory, except for those named, which are the last result
+// of their type or, behind `After`, the one before.
 #define STOW_FOR_EACH_WORD_SOURCE(X, ...)                                                         \
   X(kMemory, 0, 0, __VA_ARGS__) X(kA, 1, 0, __VA_ARGS__) X(kB, 2, 0, __VA_ARGS__)                 \
   X(kC, 4, 0, __VA_ARGS__) X(kAB, 3, 0, __VA_ARGS__) X(kAC, 5, 0, __VA_ARGS__)
@@ -289,7 +289,7 @@ STOW_FOR_EACH_WORD_SINGLE(STOW_X)
 STOW_FOR_EACH_F64_SINGLE(STOW_X)
 #undef STOW_X
 
-// Of 32 bits, whatever they mean. The choice is made of words, not by a branch.
+// Selects words of 32 bits, whatever they mean. The choice is made of words, not by a branch.
 #define STOW_CHOICE(from, from_last, from_before, none)                                           \
   STOW_BEGIN(select32_##from) {                                                                   \
     const Single& s = at->single;                                                                 \

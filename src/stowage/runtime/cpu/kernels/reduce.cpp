@@ -16,7 +16,8 @@ constexpr int64_t kRowGroup = 8;       // rows gathered together where they are 
 constexpr int64_t kColumnGroup = 256;  // columns summed together, and where rows are denser:
 constexpr int64_t kFewColumns = 8;
 
-// What is the same for all dtypes: the loops, and whether partial results go through scratch.
+// The parts of a plan that are the same for all dtypes: the loops, and whether partial results go
+// through scratch.
 struct Plan {
   bool by_rows = false;
   Nest<2> kept;       // y, x; the innermost axis apart, below

@@ -68,7 +68,7 @@ class RowCalls::Recorder {
 
 namespace {
 
-// What the worker calls instead of kernels.
+// The object that the worker calls in place of kernels.
 template <class Recorder>
 struct RecordCalls {
   static constexpr bool kCallsAtOnce = false;
@@ -232,8 +232,8 @@ void RowCalls::find_small_maps() {
   }
 }
 
-// Of single elements, the kernels that row_single.h knows are not called. After find_small_maps(),
-// which has looked at the forms.
+// Finds calls on single elements whose kernels row_single.h knows: those kernels are not called.
+// Runs after find_small_maps(), which has examined the forms.
 void RowCalls::find_singles() {
   singles_.reserve(calls_.size());  // calls keep their addresses
   for (Call& call : calls_) {

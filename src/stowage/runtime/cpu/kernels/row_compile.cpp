@@ -202,7 +202,8 @@ void Compiler::choose_tiles() {
     if (plan_.in_blocks) plan_.c_tile = std::min(plan_.c_tile, kBlockCols);
     plan_.r_tile = std::max<int64_t>(1, (column_reductions ? 4096 : tile_elems_) / plan_.c_tile);
   }
-  // What a row shares is read and written by one unit: reductions, outputs of one value a row of several.
+  // Values that a row shares are read and written by one unit: reductions, and outputs of one value
+  // a row in a program of several columns.
   plan_.whole_rows = plan_.has_row_reductions;
   for (const Step& s : steps_)
     plan_.whole_rows = plan_.whole_rows || (C > 1 && s.kind == StepKind::kStore &&
@@ -406,7 +407,8 @@ void set_least_streamed_bytes(int64_t bytes) {
 
 namespace {
 
-// What later phases want is kept, unless that is too much: then they compute it again.
+// Values that later phases read are kept, unless they are too many: then the phases compute them
+// again.
 RowPlan compile_in_strips(const RowProgram& program, const RowOverlaps& overlaps, bool may_alias,
                           int64_t tile_elems, bool in_blocks = false) {
   RowPlan plan =

@@ -276,7 +276,7 @@ void Compiler::join_norm_gradient() {
     if (!is_row(x) || !is_row(dy) || !is_splat(scale) || !same(by, scale) || !same(again, x) ||
         !is_splat(slope) || kept.kind != Place::kRegister)
       continue;
-    // What is kept is dy w of the sums, which then need not keep it.
+    // The kept value is the dy w of the sums, which then need not keep it.
     const auto maker = std::find_if(sums.begin(), sums.end(), [&](const PlanStep& s) {
       return s.kind == PlanStep::kReduceRows && s.keeps && same(s.args[s.n_args - 1], kept);
     });
@@ -339,7 +339,8 @@ void Compiler::allocate() {
     Register& r = plan_.registers[k];
     if (!r.is_needed) continue;
     const int64_t size = register_bytes(r);
-    // What has no columns stays until its rows are done; so does what is kept for whole rows.
+    // A register without columns stays until its rows are done, as does one that is kept for whole
+    // rows.
     const bool reusable = has_column(r.span) && !r.whole_row;
     Slot* found = nullptr;
     // Also in place over an argument that ends here: kernels read an element before writing it.

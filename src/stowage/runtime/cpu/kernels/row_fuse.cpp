@@ -59,7 +59,7 @@ bool Compiler::extends_no_lifetime(int argument, int i, int j, const std::vector
 }
 
 bool Compiler::has_types(const RowPattern& pattern, int j) const {
-  // Of a choice, the values that are compared may have another dtype than those that are chosen.
+  // In a choice, the compared values may have another dtype than the chosen ones.
   const auto dtype_of = [&](int i) { return step(i).dtype; };
   const DType result = dtype_of(j);
   const DType compared = step(j).op == OpKind::kSelect && pattern.types != RowPattern::Types::kF32
@@ -226,8 +226,8 @@ void Compiler::fuse_runs(int j) {
   f.reduce = f32_sum_runs_kernel();
   f.by_runs = true;
   value(i).absorbed_by = j;
-  // Where nothing else has all rows and columns, no register asks for few rows: the more, the
-  // longer are the stretches of memory that their runs make up.
+  // If nothing else has all rows and columns, no register asks for few rows. More rows make longer
+  // stretches of memory out of their runs.
   constexpr int64_t kRows = 64;
   for (int k = 0; k < n_steps(); ++k)
     if (k != i && value(k).span == Span::kFull && !is_store(step(k))) return;
@@ -272,7 +272,7 @@ bool Compiler::fuse_pair(int j) {
       fuse(f32_triple_kernel(s.op, step(a).op, step(b).op),
            {step(a).args[0], step(a).args[1], step(b).args[0], step(b).args[1]}, {a, b}))
     return true;
-  // Of two, the one that has less to absorb of its own.
+  // If both can be absorbed, takes the one that has less to absorb of its own.
   const bool prefer_second = second && (!first || n_absorbable(b) < n_absorbable(a));
   if (prefer_second &&
       fuse(f32_pair_kernel(s.op, step(b).op, false), {step(b).args[0], step(b).args[1], a}, {b}))

@@ -66,7 +66,7 @@ struct IsEq {
   static bool apply(int32_t a, int32_t b) { return a == b; }
 };
 
-// Of 32 bits each. `kAdds`: arg 2 is added to arg 3 where it is chosen.
+// Chooses between values of 32 bits. `kAdds`: arg 2 is added to arg 3 where it is chosen.
 template <class Test, bool kAdds = false>
 void choose_i32(const KernelCall& c) {
   constexpr int64_t kPart = 256;  // elements at a time: what a splat is written out for

@@ -52,7 +52,7 @@ struct RowSqrtMul {
   HWY_INLINE VF operator()(DF, VF a, VF b) const { return hn::Sqrt(hn::Mul(a, b)); }
 };
 
-// What f32_hypot_kernel says. Magnitudes have no -0, so the larger one needs no thought of that.
+// The function of f32_hypot_kernel. Magnitudes have no -0, so the larger one needs no care for it.
 struct RowHypot {
   HWY_INLINE VF operator()(DF d, VF a, VF b) const {
     const VF x = hn::Abs(a), y = hn::Abs(b), one = hn::Set(d, 1.0f), inf = hn::Inf(d);
@@ -71,7 +71,7 @@ MapKernel find_hypot() {
 
 template <OpKind Outer, OpKind Inner>
 MapKernel pair_of(bool inner_first) {
-  // Of a sum or product the order of operands does not matter.
+  // Sums and products do not depend on the order of their operands.
   constexpr bool kCommutes = Outer == OpKind::kAdd || Outer == OpKind::kMul;
   if (inner_first || kCommutes) return map_f32<RowPair<Outer, Inner, true>, 3>;
   return map_f32<RowPair<Outer, Inner, kCommutes>, 3>;

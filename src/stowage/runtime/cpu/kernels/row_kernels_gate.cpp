@@ -28,7 +28,7 @@ HWY_INLINE void store_vector(D d, hn::Vec<D> v, hn::TFromD<D>* p) {
 constexpr size_t kGroup = 4;  // vectors
 using Group = VF[kGroup];
 
-// Where gate, factor and result are f32 in memory.
+// Lanes of a gate whose operands and result are f32 in memory.
 struct F32Lanes {
   static constexpr size_t kBytes = 4;
   static HWY_INLINE void load(DF d, const std::byte* p, Group& v) {
@@ -45,8 +45,8 @@ struct F32Lanes {
   static HWY_INLINE VF round(DF, VF x) { return x; }
 };
 
-// Where they are bf16: two vectors are the even and the odd elements of one in memory. Every NaN
-// has a lower half of 0, as it comes from an element or is the machine's own.
+// Lanes of a gate in bf16: two vectors are the even and the odd elements of one in memory. Every
+// NaN has a lower half of 0, as it comes from an element or is the machine's own.
 struct BF16Lanes {
   static constexpr size_t kBytes = 2;
 #if HWY_TARGET == HWY_AVX3
@@ -96,7 +96,7 @@ struct BF16Lanes {
                              reinterpret_cast<uint32_t*>(p) + k / 2 * hn::Lanes(d));
   }
   static HWY_INLINE VF logistic(DF d, VF x) { return logistic_bf16(d, x); }
-  // Of none of bf16's values does it lie halfway between two.
+  // No value of bf16 has a logistic halfway between two values of bf16.
   static HWY_INLINE VF round_logistic(DF d, VF x) {
     return upper_half(d, hn::Add(hn::BitCast(DU32(), x), hn::Set(DU32(), 0x8000)));
   }
@@ -127,7 +127,7 @@ struct Gate {
     Lanes::template store<kStreams>(d, s, outs[0]);
   }
 };
-// What f32_gate_grad_kernel says, likewise; all is read before anything is written.
+// The function of f32_gate_grad_kernel, likewise; all is read before anything is written.
 template <int kNOuts>
 struct GateGrad {
   using Rest = GateGrad;
@@ -303,7 +303,7 @@ void gate_row_flushing(const std::byte* const* args, std::byte* const* outs, siz
 }
 #endif
 
-// Of operands in any form.
+// The gate of operands in any form.
 template <Form kRound, bool kFactor>
 struct RowGate {
   static HWY_INLINE VF round(DF d, VF x) {
@@ -356,7 +356,8 @@ struct RoundedLanes : F32Lanes {
   static HWY_INLINE VF round_logistic(DF d, VF x) { return round(d, x); }
 };
 
-// Of operands in any form: kTick elements at a time, widened before and narrowed after.
+// The gradient of a gate with operands in any form: kTick elements at a time, widened before and
+// narrowed after.
 template <class Lanes, int kOuts>
 void gate_grad_forms(const std::byte* const* from, const Form* from_forms, std::byte* const* to,
                      const Form* to_forms, Form round, size_t n, Prefetcher* prefetcher) {

@@ -151,7 +151,7 @@ void plain_select(const KernelCall& c) {
   }
 }
 
-// Whether these floats lie in memory as in a register.
+// True if these arguments and the result lie in memory as in a register.
 bool are_native(const KernelCall& c, int first, int last) {
   bool native = c.out_form == Form::kNative && c.round == Form::kNative;
   for (int k = first; k < last; ++k) native = native && c.args[k].form == Form::kNative;
@@ -244,7 +244,8 @@ MapKernel plain_convert_from(DType out) {
   return nullptr;
 }
 
-// What is arithmetic to the compiler; the rest calls the C library, or loops for each element.
+// Ops that the compiler sees as arithmetic; the others call the C library, or loop for each
+// element.
 constexpr bool is_plain(OpKind op) {
   constexpr OpKind kPlain[] = {
       OpKind::kNeg, OpKind::kAbs, OpKind::kSign, OpKind::kNot,       OpKind::kAdd,

@@ -49,7 +49,7 @@ HWY_INLINE void load_lanes(DF d, const Row& row, size_t i, size_t n, VF (&v)[kVe
     v[k] = load_form(d, data, (i + k * lanes) & row.mask, row.form);
 }
 
-// What is folded: a term of kArgs values, and the value inside it that others may want.
+// The term that is folded, of kArgs values, and the value inside it that others may read.
 struct TermPlain {
   static constexpr size_t kArgs = 1;
   HWY_INLINE VF inner(DF, const VF (&x)[1]) const { return x[0]; }
@@ -277,7 +277,7 @@ HWY_INLINE void fold_lanes_of_four(DF d, const VF (&acc)[4][kVectors], float* x)
 }
 #endif
 
-// What row r has at the first of a block's calls, and what becomes of it after each.
+// The state of row r at the first of a block's calls, and its update after each.
 template <class Op>
 HWY_INLINE void enter_row(DF d, const ReduceRowsCall& c, int64_t r, const std::byte* lanes,
                           VF (&acc)[kVectors]) {
@@ -362,7 +362,7 @@ void reduce_rows_f32(const ReduceRowsCall& c) {
   for (; r < c.rows; ++r) reduce_some_rows<Op, Term, 1>(d, c, r);
 }
 
-// Of squares, one operand is read.
+// A reduction of squares reads one operand.
 void reduce_products_f32(const ReduceRowsCall& c) {
   const KernelArg &a = c.args[0], &b = c.args[1];
   const bool squares = a.data == b.data && a.row_step == b.row_step && a.form == b.form &&

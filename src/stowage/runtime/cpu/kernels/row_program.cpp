@@ -99,7 +99,7 @@ void CompiledRowProgram::run(std::span<const std::byte* const> inputs,
              "{} inputs and {} outputs for {} and {}", inputs.size(), outputs.size(), n_inputs_,
              n_outputs_);
   STOW_CHECK(reinterpret_cast<uintptr_t>(scratch) % 64 == 0);
-  // What is written past the caches is left to the plan, which can.
+  // Copies that are written past the caches are left to the plan, which can do that.
   if (copy_ && !(copy_->has_dense_rows && copy_->bytes >= least_streamed_bytes()))
     return kernels::copy_nest(outputs[0], inputs[0], copy_->nest, copy_->width, threads);
   if (outputs_.empty()) return run_plan(*plan_, *aliasing_plan_, inputs, outputs, scratch, threads);

@@ -48,7 +48,7 @@ int64_t window_elems(const GatherParams& params) {
   return n;
 }
 
-// What an update u does to an element.
+// The effect of an update u on an element.
 struct Set {
   template <typename T>
   static void apply(T& t, T u) {
@@ -376,9 +376,9 @@ void update_line(const ScatterLine& line, const IndexVectors& vectors, int64_t l
   }
 }
 
-// Where windows form rows and are short, or updates are denser along the index vectors: element
-// after element of the window, each for all index vectors in order. Threads share the elements of the
-// window where these are many, else the rows of the first component's axis.
+// Scatters element after element of the window, each for all index vectors in order: for windows
+// that form short rows, or updates that are denser along the index vectors. Threads share the
+// elements of the window if these are many, else the rows of the first component's axis.
 void scatter_elements(const GatherParams& params, const TensorView& y, const TensorView& indices,
                       const TensorView& updates, UpdatePlaces update, int threads) {
   const IndexVectors vectors(params, y, indices, updates);

@@ -27,7 +27,7 @@ struct Wide {
 template <typename T>
 using Entry = std::conditional_t<sizeof(T) == 8, Wide, Narrow>;
 
-// How elements are ordered. NaN is the largest.
+// The order of elements. NaN is the largest.
 struct Order {
   bool descending;
   bool signed_zeros;  // -0 comes before 0; else they are equal

@@ -83,14 +83,14 @@ HWY_INLINE void fold_lanes(const WindowRow& r, const WindowTaps& taps, const T* 
   for (int64_t l = 0; l < n; ++l) store_lane(state[l], y[l * to]);
 }
 
-// Whether results [o0, o0 + n) of a line all read taps t - 3 to t, evenly spaced (of results that
-// follow each other in the operand).
+// True if results [o0, o0 + n) of a line all read taps t - 3 to t, and these are evenly spaced (for
+// results that follow each other in the operand).
 inline bool spans(const WindowRow& r, int64_t t, int64_t o0, int64_t n) {
   if (t >= r.n_line) return false;
   for (int64_t i = t - 3; i <= t; ++i) {
     const WindowLineTap& tap = r.line[i];
     if (tap.first > o0 || tap.first + tap.count < o0 + n) return false;
-    // Where the first result that reads it is not the first, its element is that many further on.
+    // A tap whose first reader is not result 0 begins at an element that is that many further on.
     if (i > t - 3 && (tap.first != r.line[i - 1].first ||
                       tap.index - r.line[i - 1].index != r.line[t - 2].index - r.line[t - 3].index))
       return false;
@@ -129,7 +129,7 @@ void fold_row(const WindowRow& r, const T* x, T* y) {
         const T* HWY_RESTRICT from = x + r.x_bases[b] + tap.index * r.x_line + skipped * step;
         A* HWY_RESTRICT at = state + tap.first + skipped * by - o0;
         if (by == 1 && step == 1) {
-          // Of taps that all of these results read, several at a time: results stay in registers.
+          // Several taps at a time, if all of these results read them: results stay in registers.
           if (count == n && spans(r, t + 3, o0, n)) {
             const int64_t next = (r.line[t + 1].index - tap.index) * r.x_line;
             for (int64_t i = 0; i < n; ++i) {
@@ -250,7 +250,8 @@ void window_row_of(OpKind op, const WindowRow& r, const void* x, void* y, bool w
   else find_row<MinOf<A>>(r, from, y, wide);
 }
 
-// Of floats and i32. Windows of the other dtypes are rare and compiled for one instruction set alone.
+// Runs rows of floats and i32. Windows of the other dtypes are rare and compiled for one
+// instruction set alone.
 void run_window_row(OpKind op, DType dtype, const WindowRow& row, const void* x, void* y, bool wide) {
   kernels::with_dtype(dtype, [&](auto t) {
     if constexpr (has_own_loops<decltype(t)>) window_row_of<decltype(t)>(op, row, x, y, wide);
