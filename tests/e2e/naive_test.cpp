@@ -78,7 +78,8 @@ class NaiveTest : public ::testing::Test {
     const Graph graph = trace_step(config_, *model, types, {}, {});
     const DevicePtr device = Device::cpu_with_capacity(Device::unlimited_bytes(), 1);
     std::vector<Bytes> state;
-    for (const DeviceBufferPtr& leaf : first_state(Job(config_, 1, decoder_model).plan({}), *device))
+    const JobPlan plan = Job(config_, 1, decoder_model).plan({});
+    for (const DeviceBufferPtr& leaf : first_state(plan, *device))
       state.push_back(bytes_of(leaf));
     const size_t n = state.size();
     std::vector<float> losses;

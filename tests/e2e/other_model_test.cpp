@@ -236,8 +236,8 @@ TEST_F(OtherModel, AStepByItselfTakesABatchOfTheModelsData) {
   EXPECT_EQ(run->measured_peak_bytes(), run->program().memory_analysis().device().total_bytes);
   options.tokens_path = "tokens.safetensors";
   EXPECT_THAT(StepRun::make(options).error(),
-              ::testing::HasSubstr("tokens.safetensors: expected a model whose batch is 'tokens' i32 "
-                                   "alone, got 'x' f32[256,48], 'y' f32[256]"));
+              ::testing::HasSubstr("tokens.safetensors: expected a model whose batch is 'tokens' "
+                                   "i32 alone, got 'x' f32[256,48], 'y' f32[256]"));
 }
 
 TEST_F(OtherModel, AnOffloadIsRefusedIfTheModelSaysThatNothingTrainedReachesTheLayers) {

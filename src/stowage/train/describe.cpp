@@ -109,7 +109,8 @@ std::string describe_over(const Shortfall& s, const Budgets& budgets) {
 
 // Says so if evaluation takes more than any step, since other settings lower it.
 std::string describe_evaluation(const TrainConfig& config, const JobPlan& plan) {
-  if (program_kind(plan.peak_phase) != ProgramKind::kEval || !config.model.is_from_files()) return {};
+  if (program_kind(plan.peak_phase) != ProgramKind::kEval || !config.model.is_from_files())
+    return {};
   int64_t step_bytes = 0;
   for (const JobPlan::Phase& phase : plan.phases)
     if (program_kind(phase.name) == ProgramKind::kStep)

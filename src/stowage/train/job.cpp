@@ -146,9 +146,8 @@ Job::Job(const TrainConfig& config, TargetPtr target, ModelFactory factory,
   if (config.optimizer.name == "muon" &&
       std::none_of(trained.begin(), trained.end(), model_->muon_matrices())) {
     if (config.optimizer.freeze.empty())
-      trace_error(
-          "optimizer.name = muon has nothing to take: the model has no matrices for it; set another "
-          "optimizer");
+      trace_error("optimizer.name = muon has nothing to take: the model has no matrices for it; set "
+                  "another optimizer");
     trace_error(
         "optimizer.name = muon has nothing to take with optimizer.freeze = {}: it takes the "
         "layers' matrices; set another optimizer or freeze less",
@@ -265,7 +264,8 @@ Job::Traced& Job::traced(const Placement& placement) const {
       t.beside_eval[static_cast<size_t>(leaves[i].type().kind)] += state_[i].part.bytes();
   if (model_->reads_parameters())
     t.init = jit([&](const NamedArrays& parameters) {
-               TrainState s = first_state(config_, *model_, device_put(parameters, MemoryKind::kDevice));
+               TrainState s =
+                   first_state(config_, *model_, device_put(parameters, MemoryKind::kDevice));
                s = put_like(s, state);
                return RestOfState{s.optimizer, s.ema};
              }).lower(state.model).graph();
@@ -385,7 +385,8 @@ JobPlan Job::plan_phases(const Placement& placement, const Budgets& whole, bool 
               ? plain(t.init, kInitPhase, {},
                       over_mesh(shardings_of(all.first(n_model_leaves_)),
                                 as_results(shardings_of(all.subspan(n_model_leaves_)), 0)))
-              : plain(t.init, kInitPhase, {}, over_mesh({whole_sharding(1)}, as_results(state_lies, 0)));
+              : plain(t.init, kInitPhase, {},
+                      over_mesh({whole_sharding(1)}, as_results(state_lies, 0)));
     }
     if (model_->evaluates() && !t.eval_program)
       t.eval_program = plain(t.eval, kEvalPhase, t.beside_eval,

@@ -157,15 +157,15 @@ class TrainModel {
   /// are held. They have no gradients and no moments, and checkpoints do not contain them.
   virtual NamedArrays frozen() const { return {}; }
   /// The axes of the parameter or frozen weight at that path, by which a mesh cuts it
-  /// (train/mesh.h). Empty: no axis has a name. The first axis of a stack that a scan reads layer by
-  /// layer needs the name "layers": otherwise `data` may cut it.
+  /// (train/mesh.h). Empty: no axis has a name. The first axis of a stack that a scan reads layer
+  /// by layer needs the name "layers": otherwise `data` may cut it.
   virtual std::vector<WeightAxis> axes_of(std::string_view /*path*/) const { return {}; }
   /// True if the gradient of the parameter at that path needs the backward pass of the layers. If
   /// that holds for no trained parameter, policies that move values of the layers to another memory
   /// are refused.
   virtual bool reaches_layers(std::string_view /*path*/) const { return true; }
-  /// The parameters that Muon updates: matrices, or stacks of matrices on their last two axes. AdamW
-  /// updates all others. Default: parameters with two axes beside "layers" (axes_of()).
+  /// The parameters that Muon updates: matrices, or stacks of matrices on their last two axes.
+  /// AdamW updates all others. Default: parameters with two axes beside "layers" (axes_of()).
   virtual optim::Mask muon_matrices() const;
   /// True if the parameters' initial values come from files (open_weights), not from init().
   virtual bool reads_parameters() const { return false; }

@@ -46,5 +46,18 @@ TEST(WeightSharding, OfADecoderIsThatOfItsAxisNames) {
     }
 }
 
+TEST(WeightSharding, DataCutsNoAxisThatIsNamedLayers) {
+  TrainConfig config;
+  config.mesh.data = 2;
+  config.mesh.parameters = "sharded";
+  const MeshShape mesh = mesh_of(config);
+  const ArrayType type = Array::abstract(Shape{64, 2}).type();
+  const std::vector<WeightAxis> axes = {{"layers", 64}, {}};
+  const std::vector<MeshAxes> cut_first = {{0}, {}}, cut_second = {{}, {0}};
+  EXPECT_EQ(weight_sharding(config, mesh, "blocks/w", type, axes).axes, cut_second);
+  EXPECT_EQ(weight_sharding(config, mesh, "layers/w", type, {}).axes, cut_first)
+      << "names alone say it, not paths";
+}
+
 }  // namespace
 }  // namespace stow
