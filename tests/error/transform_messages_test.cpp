@@ -311,7 +311,7 @@ const Case kCases[] = {
        const Net net{f32({3}), f32({2})};
        jvp([](const Net& n) { return n; }, std::tuple(net), std::tuple(Net{f32({3}), i32({2})}));
      },
-     "[jvp] primal '0/b' is f32[2], its tangent i32[2]\n"
+     "[jvp] expected a tangent f32[2] for primal '0/b', got i32[2]\n"
      "  at transform_messages_test.cpp:@"},
     {"jvp_structure",
      [] {

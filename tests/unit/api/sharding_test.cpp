@@ -144,7 +144,7 @@ TEST_P(Waiting, DevicePutOfSpansAndScalars) {
     expect(bf16, {1, 2, 3}, to);
   }
   EXPECT_THAT(message_of([&] { device_put(std::span<const float>(data_), {3}, host); }),
-              HasSubstr("[device_put] f32"));
+              HasSubstr("[device_put] expected 3 elements for f32"));
 }
 
 TEST_P(Waiting, DevicePutInsideJit) {

@@ -184,7 +184,9 @@ TEST(PackExact, KeepsAlignmentOrRefuses) {
   EXPECT_TRUE(validate(problem, found.solution).ok());
   EXPECT_EQ(found.solution.height, 256);
   problem.buffers[1].rects[0].size = 65;
-  EXPECT_THAT(pack_exact(problem).error(), testing::HasSubstr("buffer 1: size 65"));
+  EXPECT_THAT(pack_exact(problem).error(),
+              testing::HasSubstr("buffer 1: expected a multiple of the largest alignment 64 as "
+                                 "size, got 65"));
   problem.buffers[1].rects = {{0, 64, 0, 1}, {0, 64, 2, 3}};
   EXPECT_THAT(pack_exact(problem).error(), testing::HasSubstr("buffer 1: exact packing takes"));
 }

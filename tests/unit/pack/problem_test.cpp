@@ -34,9 +34,9 @@ TEST(PackProblem, CheckRefusesMalformedProblems) {
   };
   const int64_t huge = int64_t{1} << 62;
   const Row rows[] = {
-      {plain(0, 1, 8, 48), "alignment 48"},
-      {plain(0, 1, 8, 0), "alignment 0"},
-      {plain(0, 1, 8, -64), "alignment -64"},
+      {plain(0, 1, 8, 48), "power of two up to 2^40, got 48"},
+      {plain(0, 1, 8, 0), "power of two up to 2^40, got 0"},
+      {plain(0, 1, 8, -64), "power of two up to 2^40, got -64"},
       {plain(0, 1, -8), "negative"},
       {{{{-1, 8, 0, 1}}, 1}, "negative"},
       {plain(2, 1, 8), "lies after"},
