@@ -102,6 +102,13 @@ class Mlp : public TrainModel {
 
 TrainModelPtr mlp(const TrainConfig& config) { return std::make_shared<const Mlp>(config); }
 
+// The same without names of axes.
+class MlpWithoutAxes : public Mlp {
+ public:
+  using Mlp::Mlp;
+  std::vector<WeightAxis> axes_of(std::string_view) const override { return {}; }
+};
+
 // The same, and it says which gradients need the backward pass of its layers.
 class MlpThatNamesItsStack : public Mlp {
  public:
@@ -269,7 +276,17 @@ TEST_F(OtherModel, MuonTakesItsMatrices) {
         << parameters.names[i];
   EXPECT_TRUE(std::isfinite(*train(c).summary.find("last_loss")->as_double()));
   c.optimizer.freeze = "blocks/w";
-  EXPECT_THROW(Job(c, 1, mlp), TraceError);
+  EXPECT_THAT(
+      message_of([&] { Job(c, 1, mlp); }),
+      ::testing::HasSubstr("muon has nothing to take with optimizer.freeze = blocks/w: all of "
+                           "the model's matrices are frozen"));
+  c.optimizer.freeze = "";
+  const ModelFactory unnamed = [](const TrainConfig& config) {
+    return std::make_shared<const MlpWithoutAxes>(config);
+  };
+  EXPECT_THAT(
+      message_of([&] { Job(c, 1, unnamed); }),
+      ::testing::HasSubstr("muon cannot tell which axes of blocks/w f32[6,48,48] are a matrix"));
 }
 
 TEST_F(OtherModel, IsDescribedByItsRows) {

@@ -162,19 +162,31 @@ const Case kCases[] = {
      },
      "[broadcast_in_dim] expected a rising axis of (2,3) for each axis of f32[3,2], got 1,0\n"
      "  at messages_test.cpp:@"},
-    {"put_along_axis", [] { put_along_axis(f32({3, 2}), i32({3}), 1, 0); },
+    {"put_along_axis",
+     [] {
+       put_along_axis(f32({3, 2}), i32({3}), 1, 0);
+     },
      "[put_along_axis] expected indices of as many axes as the array, got i32[3] for f32[3,2]\n"
      "  at messages_test.cpp:@"},
-    {"segment_sum", [] { segment_sum(f32({3, 2}), i32({2}), 4); },
+    {"segment_sum",
+     [] {
+       segment_sum(f32({3, 2}), i32({2}), 4);
+     },
      "[segment_sum] expected ids of the leading axes of the array, got i32[2] for f32[3,2]\n"
      "  at messages_test.cpp:@"},
-    {"matrix_power", [] { matrix_power(f32({3, 3}), -1); },
+    {"matrix_power",
+     [] {
+       matrix_power(f32({3, 3}), -1);
+     },
      "[matrix_power] expected a power of 0 or more, as there is no inverse here, got -1\n"
      "  at messages_test.cpp:@"},
     {"cross", [] { cross(f32({4}), f32({3})); },
      "[cross] axis -1 of f32[4] and f32[3] must have extent 3, or 2\n"
      "  at messages_test.cpp:@"},
-    {"bernoulli", [] { random::bernoulli(random::key(0), f32({4, 3}), {3}); },
+    {"bernoulli",
+     [] {
+       random::bernoulli(random::key(0), f32({4, 3}), {3});
+     },
      "[random] expected a parameter of bernoulli that broadcasts to (3), got f32[4,3]\n"
      "  at messages_test.cpp:@"},
     {"initializer_mode", [] { initializers::variance_scaling(1, "fan", "normal"); },
@@ -184,15 +196,14 @@ const Case kCases[] = {
      "[variance_scaling] expected a weight of at least two axes, got f32[3]\n"
      "  at messages_test.cpp:@"},
     {"split", [] { split(f32({10}), 3); },
-     "[split] expected parts that divide axis 0 of f32[10], got 3; array_split takes any number\n"
+     "[split] expected parts that divide axis 0 of f32[10], got 3; array_split takes any number "
+     "from 1 on\n"
      "  at messages_test.cpp:@"},
     {"element_out_of_range", [] { f32({3})[5]; },
      "[index] index 5 is out of range for axis 0 of f32[3]\n"
      "  at messages_test.cpp:@"},
     {"element_of_a_trace",
-     [] {
-       jit([](const Array& x) { return x * x[0].item<float>(); }).lower(f32({3}));
-     },
+     [] { jit([](const Array& x) { return x * x[0].item<float>(); }).lower(f32({3})); },
      "[item] f32[] made at messages_test.cpp:@ is traced by jit: its value is not known while "
      "tracing; return it from the function and read the result\n"
      "  at messages_test.cpp:@"},
@@ -224,7 +235,8 @@ const Case kCases[] = {
      [] {
        conv(f32({1, 2, 5}), f32({3, 2}), {1}, "VALID");
      },
-     "[conv_general_dilated] expected arrays of one rank of at least 2, got f32[1,2,5] and f32[3,2]\n"
+     "[conv_general_dilated] expected arrays of one rank of at least 2, got f32[1,2,5] and "
+     "f32[3,2]\n"
      "  at messages_test.cpp:@"},
     {"conv_padding",
      [] {
@@ -247,13 +259,22 @@ const Case kCases[] = {
     {"quantile_fraction", [] { quantile(f32({3}), 1.5); },
      "[quantile] q must lie in [0, 1], got 1.5\n"
      "  at messages_test.cpp:@"},
-    {"sum_where_of_floats", [] { sum(f32({2, 3}), 1, {.where = f32({2, 3})}); },
+    {"sum_where_of_floats",
+     [] {
+       sum(f32({2, 3}), 1, {.where = f32({2, 3})});
+     },
      "[sum] where must be bool, got f32[2,3]\n"
      "  at messages_test.cpp:@"},
-    {"softmax_where_of_floats", [] { softmax(f32({2, 3}), 1, f32({2, 3})); },
+    {"softmax_where_of_floats",
+     [] {
+       softmax(f32({2, 3}), 1, f32({2, 3}));
+     },
      "[softmax] where must be bool, got f32[2,3]\n"
      "  at messages_test.cpp:@"},
-    {"mean_where_too_large", [] { mean(f32({3}), {}, {.where = f32({2, 3}) > 0}); },
+    {"mean_where_too_large",
+     [] {
+       mean(f32({3}), {}, {.where = f32({2, 3}) > 0});
+     },
      "[mean] where bool[2,3] does not broadcast to f32[3]\n"
      "  at messages_test.cpp:@"},
     {"max_where_of_nothing", [] { max(f32({3}), {}, {.where = f32({3}) > 0}); },
@@ -268,19 +289,22 @@ const Case kCases[] = {
     {"var_in_integers", [] { var(f32({3}), {}, 0, {.dtype = DType::kI32}); },
      "[var] dtype must be a float, got i32\n"
      "  at messages_test.cpp:@"},
-    {"sort_of_two_shapes", [] { sort({f32({3}), f32({4})}); },
+    {"sort_of_two_shapes",
+     [] {
+       sort({f32({3}), f32({4})});
+     },
      "[sort] expected operands of one shape, got f32[4] beside f32[3]\n"
      "  at messages_test.cpp:@"},
-    {"sort_by_too_many", [] { sort({f32({3}), f32({3})}, 0, 3); },
+    {"sort_by_too_many",
+     [] {
+       sort({f32({3}), f32({3})}, 0, 3);
+     },
      "[sort] expected at least 1 key and no more than operands, got 3 keys of 2 operands\n"
      "  at messages_test.cpp:@"},
     {"round_integers_to_tens", [] { round(i32({3}), -1); },
      "[round] expected 0 decimals or more for i32[3], got -1\n"
      "  at messages_test.cpp:@"},
-    {"choice_too_many",
-     [] {
-       random::choice(random::key(1), 3, {4}, {.replace = false});
-     },
+    {"choice_too_many", [] { random::choice(random::key(1), 3, {4}, {.replace = false}); },
      "[random] expected no more draws than there are without replacement, got 4 of 3\n"
      "  at messages_test.cpp:@"},
     {"attention_alignment",
@@ -314,10 +338,16 @@ const Case kCases[] = {
     {"scalar_beside_u8", [] { astype(i32({2}), DType::kU8) + (int64_t{1} << 33); },
      "the scalar 8589934592 does not fit u8; convert the array (astype) or the scalar first\n"
      "  at messages_test.cpp:@"},
-    {"softmax_axis", [] { softmax(f32({3, 4}), -3); },
+    {"softmax_axis",
+     [] {
+       softmax(f32({3, 4}), -3);
+     },
      "[softmax] axis -3 is out of range for f32[3,4]\n"
      "  at messages_test.cpp:@"},
-    {"norm_axis", [] { norm(f32({3, 4}), 2); },
+    {"norm_axis",
+     [] {
+       norm(f32({3, 4}), 2);
+     },
      "[norm] axis 2 is out of range for f32[3,4]\n"
      "  at messages_test.cpp:@"},
     {"take_by_floats",
@@ -385,7 +415,8 @@ const Case kCases[] = {
      [] {
        scatter(f32({2, 5}), i32({3, 1}), f32({3, 5}), {{}, {0}, {0}});
      },
-     "[scatter] expected update_window_dims to name an axis of f32[3,5] for axis 1 of f32[2,5]\n"
+     "[scatter] expected update_window_dims to name an axis of f32[3,5] for axis 1 of f32[2,5], "
+     "got none\n"
      "  at messages_test.cpp:@"},
     {"scatter_add_updates",
      [] {
@@ -427,58 +458,85 @@ const Case kCases[] = {
      "[pow] expected a power of 0 or more for i32[2], got -1; convert it to a float (astype)\n"
      "  at messages_test.cpp:@"},
     {"at_apply_type",
-     [] {
-       f32({3}).at({1}).apply([](const Array& v) { return astype(v, DType::kBF16); });
-     },
+     [] { f32({3}).at({1}).apply([](const Array& v) { return astype(v, DType::kBF16); }); },
      "[at] expected the function to return f32[], got bf16[]\n  at messages_test.cpp:@"},
     {"at_fill_value", [] { f32({3}).at({i32({2})}).get(IndexMode::kClip, 1); },
-     "[at] a fill_value has no effect in this mode; set kFill or leave it out\n  at messages_test.cpp:@"},
+     "[at] a fill_value has no effect in this mode; set kFill or leave it out\n  at "
+     "messages_test.cpp:@"},
     {"take_fill_value", [] { take(f32({3}), i32({2}), 0, IndexMode::kWrap, 1); },
-     "[take] a fill_value has no effect in this mode; set kFill or leave it out\n  at messages_test.cpp:@"},
-    {"insert_place", [] { insert(f32({3, 2}), 4, 0, 0); },
+     "[take] a fill_value has no effect in this mode; set kFill or leave it out\n  at "
+     "messages_test.cpp:@"},
+    {"insert_place",
+     [] {
+       insert(f32({3, 2}), 4, 0, 0);
+     },
      "[insert] place 4 is out of range for an axis of 3\n  at messages_test.cpp:@"},
-    {"insert_values", [] { insert(f32({3, 2}), {0, 1}, f32({3, 2}), 0); },
+    {"insert_values",
+     [] {
+       insert(f32({3, 2}), {0, 1}, f32({3, 2}), 0);
+     },
      "[insert] f32[3,2] and f32[2,2] do not broadcast: axis -2 has extents 3 and 2\n"
      "  at messages_test.cpp:@"},
-    {"insert_rank", [] { insert(f32({3}), 1, f32({2, 2}), 0); },
-     "[insert] expected values of no more axes than the array, got f32[2,2] for f32[3]\n  at messages_test.cpp:@"},
-    {"delete_place", [] { delete_(f32({3, 2}), {0, -3}, 1); },
+    {"insert_rank",
+     [] {
+       insert(f32({3}), 1, f32({2, 2}), 0);
+     },
+     "[insert] expected values of no more axes than the array, got f32[2,2] for f32[3]\n  at "
+     "messages_test.cpp:@"},
+    {"delete_place",
+     [] {
+       delete_(f32({3, 2}), {0, -3}, 1);
+     },
      "[delete_] place -3 is out of range for an axis of 2\n  at messages_test.cpp:@"},
-    {"pad_stat_length", [] { pad(f32({3}), {{1, 1}}, PadMode::kMean, {.stat_length = 0}); },
+    {"pad_stat_length",
+     [] {
+       pad(f32({3}), {{1, 1}}, PadMode::kMean, {.stat_length = 0});
+     },
      "[pad] expected a stat_length of 1 or more, got 0\n  at messages_test.cpp:@"},
     {"histogram_weights", [] { histogram(f32({3}), 4, {.weights = f32({2})}); },
-     "[histogram] expected weights of the shape of the array, got f32[2] for f32[3]\n  at messages_test.cpp:@"},
+     "[histogram] expected weights of the shape of the array, got f32[2] for f32[3]\n  at "
+     "messages_test.cpp:@"},
     {"histogram_empty", [] { histogram(f32({0}), 4); },
      "[histogram] expected elements or a range, got f32[0]\n  at messages_test.cpp:@"},
-    {"digitize_bins", [] { digitize(f32({3}), f32({2, 2})); },
+    {"digitize_bins",
+     [] {
+       digitize(f32({3}), f32({2, 2}));
+     },
      "[digitize] bins must be a vector, got f32[2,2]\n  at messages_test.cpp:@"},
     {"interp_points", [] { interp(f32({3}), f32({2}), f32({3})); },
      "[interp] the points must be two vectors of one extent, got f32[2] and f32[3]\n"
      "  at messages_test.cpp:@"},
     {"unique_empty", [] { unique(f32({0}), 2); },
-     "[unique] expected an element to fill with, got f32[0]; give a fill_value\n  at messages_test.cpp:@"},
+     "[unique] expected an element to fill with, got f32[0]; give a fill_value\n  at "
+     "messages_test.cpp:@"},
     {"reduce_precision_bits", [] { reduce_precision(f32({3}), 0, 3); },
-     "[reduce_precision] expected at least 1 bit of exponent and 0 of mantissa, got 0 and 3\n  at messages_test.cpp:@"},
+     "[reduce_precision] expected at least 1 bit of exponent and 0 of mantissa, got 0 and 3\n  at "
+     "messages_test.cpp:@"},
     {"reduce_precision_int", [] { reduce_precision(i32({3}), 5, 3); },
      "[reduce_precision] expected a float, got i32[3]\n  at messages_test.cpp:@"},
     {"gamma_dtype", [] { random::gamma(random::key(1), 1.0, Shape{3}, DType::kBF16); },
      "[random] expected f32 or f64 for gamma, got bf16\n  at messages_test.cpp:@"},
-    {"gamma_shape", [] { random::gamma(random::key(1), f32({2, 3}), Shape{3}); },
-     "[random] expected a parameter of gamma that broadcasts to (3), got f32[2,3]\n  at messages_test.cpp:@"},
+    {"gamma_shape",
+     [] {
+       random::gamma(random::key(1), f32({2, 3}), Shape{3});
+     },
+     "[random] expected a parameter of gamma that broadcasts to (3), got f32[2,3]\n  at "
+     "messages_test.cpp:@"},
     {"gamma_second_gradient",
      [] {
        const auto slope = grad([](const Array& a) { return sum(random::gamma(random::key(1), a)); });
        jit(grad([=](const Array& a) { return sum(slope(a)); })).lower(f32({3}));
      },
-     "[while_loop] has no reverse-mode derivative, for how often it runs is not known; use fori_loop "
+     "[while_loop] has no reverse-mode derivative, for how often it runs is not known; use "
+     "fori_loop "
      "with C++ integers as bounds, or scan\n  at messages_test.cpp:@"},
     {"poisson_dtype", [] { random::poisson(random::key(1), 2.0, Shape{3}, DType::kF32); },
      "[random] expected an integer dtype, got f32\n  at messages_test.cpp:@"},
     {"dirichlet_scalar", [] { random::dirichlet(random::key(1), 2.0); },
      "[random] expected a vector for dirichlet, got f32[]\n  at messages_test.cpp:@"},
-    {"categorical_apart",
-     [] { random::categorical(random::key(1), f32({3}), 0, Shape{4}, false); },
-     "[random] expected no more draws than there are without replacement, got 4 of 3\n  at messages_test.cpp:@"},
+    {"categorical_apart", [] { random::categorical(random::key(1), f32({3}), 0, Shape{4}, false); },
+     "[random] expected no more draws than there are without replacement, got 4 of 3\n  at "
+     "messages_test.cpp:@"},
     {"random_key", [] { random::normal(f32({2}), {3}); },
      "[random] expected a key u32[2], got f32[2]\n"
      "  at messages_test.cpp:@"},
@@ -603,7 +661,8 @@ const Case kCases[] = {
          return x;
        }).lower(f32({4}));
      },
-     "[debug_print] expected arrays on the device, array 0 lies on pinned_host: f32<pinned_host>[4] made "
+     "[debug_print] expected arrays on the device, array 0 lies on pinned_host: "
+     "f32<pinned_host>[4] made "
      "at messages_test.cpp:@; move it with device_put first\n"
      "  at messages_test.cpp:@"},
     {"debug_print_in_a_backward_rule",
@@ -615,7 +674,8 @@ const Case kCases[] = {
                                  });
        jit(f).lower(f32({4}));
      },
-     "[custom_vjp] debug_print in a backward rule is not supported: return what it would print as a "
+     "[custom_vjp] debug_print in a backward rule is not supported: return what it would print as "
+     "a "
      "residual or a result\n"
      "  at messages_test.cpp:@"},
     {"debug_print_in_a_condition",
@@ -634,7 +694,8 @@ const Case kCases[] = {
 
     // ---- gradients ----
     {"loss_in_a_pair", [] { grad([](Array x) { return std::pair(sum(x), x); })(f32({4})); },
-     "[grad] expected one Array, the loss, from the function; got a tree with 2 arrays ('0', '1'); for "
+     "[grad] expected one Array, the loss, from the function; got a tree with 2 arrays ('0', '1'); "
+     "for "
      "other results beside the loss, return std::pair(loss, others) and use grad_aux or "
      "value_and_grad_aux\n"
      "  at messages_test.cpp:@"},
@@ -650,7 +711,8 @@ const Case kCases[] = {
          return std::pair(std::map<std::string, Array>{{"a", sum(x)}, {"loss", sum(x)}}, x);
        })(f32({4}));
      },
-     "[value_and_grad_aux] expected one Array, the loss, as the first of the pair; got a tree with 2 "
+     "[value_and_grad_aux] expected one Array, the loss, as the first of the pair; got a tree with "
+     "2 "
      "arrays ('a', 'loss'); put the other arrays into the second of the pair\n"
      "  at messages_test.cpp:@"},
     {"loss_by_path_in_a_tuple",
@@ -778,9 +840,7 @@ const Case kCases[] = {
      "[switch_] the output is f32[2] in branch 0 and f32[] in branch 2\n"
      "  at messages_test.cpp:@"},
     {"while_condition",
-     [] {
-       while_loop([](Array x) { return x; }, [](Array x) { return x; }, f32({}));
-     },
+     [] { while_loop([](Array x) { return x; }, [](Array x) { return x; }, f32({})); },
      "[while_loop] the condition must return a bool scalar, it returns f32[]\n"
      "  at messages_test.cpp:@"},
     {"while_carry",
@@ -800,11 +860,17 @@ const Case kCases[] = {
      "fori_loop with C++ integers as bounds, or scan\n"
      "  at messages_test.cpp:@"},
     {"fori_bounds",
-     [] { fori_loop(0, f32({}), [](Array, Array x) { return x; }, f32({2})); },
+     [] {
+       fori_loop(
+           0, f32({}), [](Array, Array x) { return x; }, f32({2}));
+     },
      "[fori_loop] the bounds must be integer scalars, got f32[]\n"
      "  at messages_test.cpp:@"},
     {"fori_carry",
-     [] { fori_loop(0, 3, [](Array i, Array x) { return x + i * 1.5; }, i32({})); },
+     [] {
+       fori_loop(
+           0, 3, [](Array i, Array x) { return x + i * 1.5; }, i32({}));
+     },
      "[fori_loop] the body returns the carry as f32[], and is given it as i32[]\n"
      "  at messages_test.cpp:@"},
 

@@ -79,9 +79,7 @@ struct Case {
 const Case kCases[] = {
     // ---- calls of jitted functions ----
     {"compiled_for_another_type",
-     [] {
-       jit([](Array x) { return x * 2; }).lower(f32({4})).compile()(ones({5}));
-     },
+     [] { jit([](Array x) { return x * 2; }).lower(f32({4})).compile()(ones({5})); },
      "[jit] expected argument 0 to be f32[4], as compiled, got f32[5]\n  at @"},
     {"compiled_for_another_structure",
      [] {
@@ -114,7 +112,8 @@ const Case kCases[] = {
            vjp([](const std::vector<Array>& x) { return x; }, std::vector<Array>{f32({2})});
        pullback(std::vector<Array>{});
      },
-     "[vjp] output and cotangent: the structures differ at the root: a list of 1 there, a list of 0 "
+     "[vjp] output and cotangent: the structures differ at the root: a list of 1 there, a list of "
+     "0 "
      "here\n"
      "  at @"},
     {"vjp_type",
@@ -124,7 +123,8 @@ const Case kCases[] = {
      },
      "[vjp] expected a cotangent f32[2] for output, got f32[3]\n"
      "  at @"},
-    {"grad_of_nothing", [] { grad([](const std::vector<Array>&) { return Array(1.0f); })(std::vector<Array>{}); },
+    {"grad_of_nothing",
+     [] { grad([](const std::vector<Array>&) { return Array(1.0f); })(std::vector<Array>{}); },
      "[grad] nothing to differentiate by: no leaf of the argument is of a float type\n  at @"},
     {"scan_body_structure",
      [] {
@@ -149,21 +149,24 @@ const Case kCases[] = {
        const Net net = abstract_net();
        optim::adam(0.1).update(net, optim::sgd(0.1, {.momentum = 0.9}).init(net), net);
      },
-     "[update] expected 'adam/count' in the state, got none: it is of another optimizer or other parameters\n"
+     "[update] expected 'adam/count' in the state, got none: it is of another optimizer or other "
+     "parameters\n"
      "  at @"},
     {"state_of_other_parameters",
      [] {
        const auto opt = optim::sgd(0.1, {.momentum = 0.9});
        opt.update(f32({2}), opt.init(f32({3})), f32({2}));
      },
-     "[update] expected the state's 'trace/trace/' to be f32[2], got f32[3]: it is of other parameters\n"
+     "[update] expected the state's 'trace/trace/' to be f32[2], got f32[3]: it is of other "
+     "parameters\n"
      "  at @"},
     {"state_on_the_host",
      [] {
        const auto opt = optim::sgd(0.1, {.momentum = 0.9});
        opt.update(f32({2}), device_put(opt.init(f32({2})), MemoryKind::kPinnedHost), f32({2}));
      },
-     "[update] the state's 'trace/trace/' lies on pinned_host, expected it on device: move the state "
+     "[update] the state's 'trace/trace/' lies on pinned_host, expected it on device: move the "
+     "state "
      "there with device_put before the update, and its result back\n"
      "  at @"},
     {"state_too_large",
@@ -171,9 +174,9 @@ const Case kCases[] = {
        const Net net = abstract_net();
        optim::sgd(0.1).update(net, optim::adam(0.1).init(net), net);
      },
-     "[update] the state has 'adam/count', which this optimizer does not keep; make the state with its init()\n  at @"},
-    {"update_of_another_shape",
-     [] { optim::sgd(0.1).update(f32({3}), {}, f32({2})); },
+     "[update] the state has 'adam/count', which this optimizer does not keep; make the state with "
+     "its init()\n  at @"},
+    {"update_of_another_shape", [] { optim::sgd(0.1).update(f32({3}), {}, f32({2})); },
      "[update] expected an update of the shape of f32[2] for '', got f32[3]\n  at @"},
     {"update_of_another_structure",
      [] {
@@ -183,11 +186,17 @@ const Case kCases[] = {
      "[update] updates and params: the structures differ at the root: a list of 1 there, a list of "
      "2 here\n"
      "  at @"},
-    {"empty_parameter", [] { optim::sgd(0.1).init(Net{f32({2}), {}}); },
+    {"empty_parameter",
+     [] {
+       optim::sgd(0.1).init(Net{f32({2}), {}});
+     },
      "[init] parameter 'b' is an empty Array\n  at @"},
     {"muon_of_a_vector",
-     [] { optim::muon(0.1, {.matrices = {"w", "b"}}).init(abstract_net()); },
-     "[muon] expected a matrix, got f32[2] for 'b'; leave it to another optimizer with a mask\n  at @"},
+     [] {
+       optim::muon(0.1, {.matrices = {"w", "b"}}).init(abstract_net());
+     },
+     "[muon] expected a matrix, got f32[2] for 'b'; leave it to another optimizer with a mask\n  "
+     "at @"},
     {"muon_coefficients",
      [] {
        optim::muon(0.1, {.ns_coeffs = {{1, 2, 3}, {1, 2, 3}}});
@@ -219,17 +228,34 @@ const Case kCases[] = {
        optim::join_schedules({one, one, one}, {9, 3});
      },
      "[join_schedules] expected boundaries that rise, got 9, 3"},
-    {"negative_scale", [] { optim::piecewise_constant_schedule(1.0, {{3, -1.0}}); },
+    {"negative_scale",
+     [] {
+       optim::piecewise_constant_schedule(1.0, {{3, -1.0}});
+     },
      "[piecewise_constant_schedule] expected a scale of 0 or more at 3, got -1"},
 
     // ---- the command line and its configuration ----
     {"no_such_flag", [] { train({"--resum"}); },
      "train: The following argument was not expected: --resum (see ./stowage train --help)"},
-    {"empty_option", [] { train({"--trace", ""}); }, "train: --trace is empty"},
-    {"empty_option_of_run", [] { run({"g.txt", "--memory", ""}); }, "run: --memory is empty"},
-    {"empty_option_of_bench_step", [] { bench({"step", "--dtype", ""}); },
+    {"empty_option",
+     [] {
+       train({"--trace", ""});
+     },
+     "train: --trace is empty"},
+    {"empty_option_of_run",
+     [] {
+       run({"g.txt", "--memory", ""});
+     },
+     "run: --memory is empty"},
+    {"empty_option_of_bench_step",
+     [] {
+       bench({"step", "--dtype", ""});
+     },
      "bench step: --dtype is empty"},
-    {"empty_option_of_a_program", [] { bench({"program1", "--dump", ""}); },
+    {"empty_option_of_a_program",
+     [] {
+       bench({"program1", "--dump", ""});
+     },
      "bench program1: --dump is empty"},
     {"empty_option_of_calibrate",
      [] {
@@ -237,9 +263,15 @@ const Case kCases[] = {
        must(run_calibrate(arguments));
      },
      "calibrate: --output is empty"},
-    {"empty_option_of_allocate", [] { allocate({"x.csv", "--capacity", ""}); },
+    {"empty_option_of_allocate",
+     [] {
+       allocate({"x.csv", "--capacity", ""});
+     },
      "stowage allocate: --capacity is empty\n"},
-    {"dtype_of_bench_step", [] { bench({"step", "--dtype", "f16"}); },
+    {"dtype_of_bench_step",
+     [] {
+       bench({"step", "--dtype", "f16"});
+     },
      "bench step: --dtype takes f32 or bf16, not 'f16'"},
     {"json_over_the_configuration",
      [] {
@@ -254,10 +286,14 @@ const Case kCases[] = {
      },
      "train: --trace would write over FOLDER/text.txt, which is data.path"},
     {"json_and_trace_in_one",
-     [] { train({"--json", folder() + "/new", "--trace", folder() + "/./new"}); },
+     [] {
+       train({"--json", folder() + "/new", "--trace", folder() + "/./new"});
+     },
      "train: --json and --trace would both write FOLDER/./new"},
     {"json_and_trace_in_one_that_is_not_there",
-     [] { train({"--json", "not/there.json", "--trace", "./not/there.json"}); },
+     [] {
+       train({"--json", "not/there.json", "--trace", "./not/there.json"});
+     },
      "train: --json and --trace would both write ./not/there.json"},
     {"output_over_the_graph",
      [] {
@@ -265,7 +301,10 @@ const Case kCases[] = {
        run({path, "--output", path});
      },
      "run: --output would write over FOLDER/g.txt, which is the graph"},
-    {"output_to_stdout", [] { run({"g.txt", "--output", "-"}); },
+    {"output_to_stdout",
+     [] {
+       run({"g.txt", "--output", "-"});
+     },
      "run: --output takes a file, not standard output"},
     {"json_over_the_weights",
      [] {
@@ -280,36 +319,60 @@ const Case kCases[] = {
      },
      "stowage allocate: --json would write over FOLDER/x.csv, which is the file to be read\n"},
     {"drawing_over_the_packing",
-     [] { allocate({"-", "--svg", folder() + "/o", "--output", folder() + "/o"}); },
+     [] {
+       allocate({"-", "--svg", folder() + "/o", "--output", folder() + "/o"});
+     },
      "stowage allocate: --svg and --output would both write FOLDER/o\n"},
     {"no_such_file", [] { train({"/no/such.toml"}); }, "/no/such.toml: No such file or directory"},
-    {"no_such_key", [] { train({"--set", "optimizer.momentun=0.9"}); },
+    {"no_such_key",
+     [] {
+       train({"--set", "optimizer.momentun=0.9"});
+     },
      "--set optimizer.momentun=0.9: unknown key 'optimizer.momentun'; did you mean "
      "'optimizer.momentum'?"},
-    {"no_such_optimizer", [] { train({"--set", "optimizer.name=adam2"}); },
+    {"no_such_optimizer",
+     [] {
+       train({"--set", "optimizer.name=adam2"});
+     },
      "--set optimizer.name=adam2: optimizer.name takes one of adamw, adam, sgd, lion, adafactor, "
      "rmsprop, muon, not 'adam2'"},
     {"key_without_effect",
-     [] { train({"--set", "optimizer.name=sgd", "--set", "optimizer.beta1=0.8"}); },
+     [] {
+       train({"--set", "optimizer.name=sgd", "--set", "optimizer.beta1=0.8"});
+     },
      "optimizer.beta1 = 0.8 (--set optimizer.beta1=0.8) has no effect with optimizer.name = sgd "
      "(--set optimizer.name=sgd); it has one with adamw, adam, lion, muon"},
     {"frozen_misspelled",
-     [] { train({"--set", "optimizer.freeze=layer", "--set", "train.out=" + folder() + "/out"}); },
+     [] {
+       train({"--set", "optimizer.freeze=layer", "--set", "train.out=" + folder() + "/out"});
+     },
      "optimizer.freeze: the pattern 'layer' fits no leaf; the nearest is 'layers'"},
     {"muon_without_matrices",
-     [] { train({"--set", "optimizer.name=muon", "--set", "optimizer.freeze=layers/w*"}); },
-     "optimizer.name = muon has nothing to take with optimizer.freeze = layers/w*: it takes the "
-     "layers' matrices; set another optimizer or freeze less"},
+     [] {
+       train({"--set", "optimizer.name=muon", "--set", "optimizer.freeze=layers/w*"});
+     },
+     "optimizer.name = muon has nothing to take with optimizer.freeze = layers/w*: all of the "
+     "model's "
+     "matrices are frozen; set another optimizer or freeze less"},
     {"toml_syntax", [] { train({file("a.toml", "[model\n")}); },
      "FOLDER/a.toml:1: Error while parsing table header: expected ']', saw '\\n'"},
     {"toml_value", [] { train({file("a.toml", "[data]\n\nbatch = 'many'\n")}); },
      "FOLDER/a.toml:3: data.batch takes an integer, at least 1, not 'many'"},
-    {"data_missing", [] { train({"--set", "data.path=/no/such/text"}); },
+    {"data_missing",
+     [] {
+       train({"--set", "data.path=/no/such/text"});
+     },
      "/no/such/text: No such file or directory"},
-    {"data_too_short", [] { train({"--set", "data.path=" + file("short.txt", "too short")}); },
+    {"data_too_short",
+     [] {
+       train({"--set", "data.path=" + file("short.txt", "too short")});
+     },
      "FOLDER/short.txt: 9 B are too few for data.seq=128: a tenth is held out and must hold 129 "
      "bytes"},
-    {"data_without_an_end", [] { train({"--set", "data.path=/dev/zero"}); },
+    {"data_without_an_end",
+     [] {
+       train({"--set", "data.path=/dev/zero"});
+     },
      "/dev/zero: is not a regular file"},
     {"resume_without_checkpoint",
      [] {
@@ -334,9 +397,9 @@ const Case kCases[] = {
      "  in %2 = add(%0, %1) : f32[2]"},
 
     // ---- files ----
-    {"safetensors_short", [] { must(SafetensorsFile::open(file("x.safetensors", "abc"))); }, 
+    {"safetensors_short", [] { must(SafetensorsFile::open(file("x.safetensors", "abc"))); },
      "FOLDER/x.safetensors: is not a safetensors file: expected at least 8 bytes, got 3"},
-    {"safetensors_header", [] { safetensors("{", ""); }, 
+    {"safetensors_header", [] { safetensors("{", ""); },
      "FOLDER/x.safetensors: the header is not JSON that can be read: a syntax error at byte 2"},
     {"safetensors_overlap",
      [] {
@@ -346,14 +409,10 @@ const Case kCases[] = {
      },
      "FOLDER/x.safetensors: tensor \"b\" begins at 0 of the data, inside the one that ends at 4"},
     {"safetensors_size",
-     [] {
-       safetensors(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}})", "abcd");
-     },
+     [] { safetensors(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}})", "abcd"); },
      "FOLDER/x.safetensors: tensor \"a\": data_offsets hold 4 bytes, f32[2] needs 8"},
     {"safetensors_dtype",
-     [] {
-       safetensors(R"({"a":{"dtype":"F4","shape":[1],"data_offsets":[0,4]}})", "abcd");
-     },
+     [] { safetensors(R"({"a":{"dtype":"F4","shape":[1],"data_offsets":[0,4]}})", "abcd"); },
      "FOLDER/x.safetensors: tensor \"a\": dtype \"F4\" is not supported; supported are F64, F32, "
      "BF16, F16, I64, I32, I8, U64, U32, U8, BOOL"},
 };

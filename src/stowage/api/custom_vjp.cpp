@@ -52,7 +52,7 @@ std::vector<Array> checked_cotangents(const OwnedTree& given, const TreeRef& arg
     if (cotangents[i].type().kind == MemoryKind::kDevice) wanted.kind = MemoryKind::kDevice;
     if (!(cotangents[i].type() == wanted))
       trace_error_here("[custom_vjp] expected {} from the backward rule for argument '{}', got {}",
-                       to_string(types[i]), paths[i], to_string(cotangents[i].type()));
+                       to_string(wanted), paths[i], to_string(cotangents[i].type()));
   }
   return cotangents;
 }

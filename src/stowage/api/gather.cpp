@@ -91,8 +91,10 @@ Array scatter_by(OpKind op, std::string_view name, const Operand& operand,
     }
     const int64_t along = next < n.update_window_dims.size() ? n.update_window_dims[next++] : -1;
     if (along < 0 || along >= u.rank())
-      trace_error_here("[{}] expected update_window_dims to name an axis of {} for axis {} of {}",
-                       name, to_string(u.type()), axis, to_string(x.type()));
+      trace_error_here(
+          "[{}] expected update_window_dims to name an axis of {} for axis {} of {}, got {}", name,
+          to_string(u.type()), axis, to_string(x.type()),
+          along < 0 ? std::string("none") : std::to_string(along));
     p.slice_sizes.push_back(u.shape()[static_cast<int>(along)]);
   }
   add_batch_axes(numbers, p);

@@ -85,7 +85,8 @@ std::vector<Array> split(const Operand& x, int n, int axis) {
       a.shape()[static_cast<int>(normalize_axis("split", axis, a.rank(), a.type()))];
   if (n <= 0 || extent % n != 0)
     trace_error_here(
-        "[split] expected parts that divide axis {} of {}, got {}; array_split takes any number",
+        "[split] expected parts that divide axis {} of {}, got {}; array_split takes any "
+        "number from 1 on",
         axis, to_string(a.type()), n);
   Dims indices;
   for (int i = 1; i < n; ++i) indices.push_back(extent / n * i);

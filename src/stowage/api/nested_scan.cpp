@@ -118,8 +118,8 @@ ScanResult run_nested_scan(const ScanRequest& request, const NestedScanOptions& 
     const int64_t count = count_iterations(request, options.length);
     for (int64_t n : options.blocks)
       if (n < 0 || n > count)
-        trace_error_here(
-            "[nested_scan] expected at most {} blocks, as there are iterations, got {}", count, n);
+        trace_error_here("[nested_scan] expected 0 to {} blocks, the number of iterations, got {}",
+                         count, n);
     const Step step = [&](const Leaves& carry, const Leaves& slice) {
       Leaves inputs = carry;
       inputs.insert(inputs.end(), slice.begin(), slice.end());

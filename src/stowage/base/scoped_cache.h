@@ -11,8 +11,9 @@
 
 namespace stow {
 
-/// Results of a deterministic search. A problem is written as numbers: all that its result depends on. Any thread
-/// may call any member. When the problems exceed a bound, all earlier ones are dropped.
+/// Results of a deterministic search. A problem is written as numbers: all that its result depends
+/// on. Any thread may call any member. When the problems exceed a bound, all earlier ones are
+/// dropped.
 template <typename Result>
 class ScopedCache {
  public:
@@ -36,8 +37,8 @@ class ScopedCache {
     return n_reused_;
   }
 
-  /// Returns the kept result for the problem that `problem_of()` returns; otherwise runs `search()`, keeps its
-  /// result and returns it. Outside a scope it only runs `search()`.
+  /// Returns the kept result for the problem that `problem_of()` returns; otherwise runs
+  /// `search()`, keeps its result and returns it. Outside a scope it only runs `search()`.
   template <typename ProblemOf, typename Search>
   Result find(const ProblemOf& problem_of, const Search& search) {
     if (!has_scope()) return search();
@@ -53,8 +54,8 @@ class ScopedCache {
     const std::lock_guard lock(mutex_);
     if (n_scopes_ > 0) {
       if (n_numbers_ + problem.size() > max_numbers_) clear();
-      n_numbers_ += problem.size();
-      results_.insert_or_assign(std::move(problem), result);
+      const size_t n = problem.size();
+      if (results_.try_emplace(std::move(problem), result).second) n_numbers_ += n;
     }
     return result;
   }

@@ -42,10 +42,14 @@ Result<void> check_settings(const StepArguments& a) {
     if (setting.starts_with("train.steps="))
       return fail("bench step: --set {}: --steps decides it", setting);
     for (const char* key : {"data.path=", "train.out=", "train.checkpoint_every=",
-                            "train.eval_every=", "train.sample=", "train.ema=", "eval."})
+                            "train.eval_every=", "train.sample=", "eval."})
       if (setting.starts_with(key))
         return fail("bench step: --set {}: it has no effect: only steps are run; leave it out",
                     setting);
+    if (setting.starts_with("train.ema="))
+      return fail(
+          "bench step: --set {}: it changes the step that the name stands for; leave it out",
+          setting);
     if (setting.starts_with("model."))
       return fail("bench step: --set {}: --config decides the model", setting);
   }

@@ -214,14 +214,18 @@ Result<std::string> set_aside_checkpoints(const std::string& folder) {
 
 namespace {
 
+// Returns the error; if it says that a file is damaged, with the remedy to move `what` away.
+std::string with_remedy(const std::string& error, std::string_view what) {
+  if (!error.starts_with("is damaged")) return error;
+  return fmt::format("{}; move {} away to resume from an earlier one", error, what);
+}
+
 // Reads the JSON file of a checkpoint and checks it as far as it can be checked by itself.
 Result<CheckpointIndex> read_index(const std::string& path) {
   const Result<std::string> text = read_text_file(path, kMaxJsonBytes);
   if (!text) return text.failure();
   Result<CheckpointIndex> index = parse_checkpoint_json(*text);
-  if (!index && index.error().starts_with("is damaged"))
-    return fail("{}: {}; move it away to use the checkpoint before it", path, index.error());
-  if (!index) return fail("{}: {}", path, index.error());
+  if (!index) return fail("{}: {}", path, with_remedy(index.error(), "it"));
   // Under another step's name it would be found again and again, and newer ones would not.
   const std::optional<CheckpointFileName> name =
       parse_checkpoint_file_name(fs::path(path).filename().string());
@@ -234,7 +238,7 @@ Result<void> check_size(const InputFile& file, const CheckpointFile& expected) {
   if (file.size_bytes() == *expected.size_bytes) return {};
   return fail(
       "{}: is damaged: it has {} bytes, its checkpoint says {}; move its JSON file away to "
-      "use the checkpoint before it",
+      "resume from an earlier one",
       file.path(), file.size_bytes(), *expected.size_bytes);
 }
 
@@ -244,8 +248,8 @@ Result<void> check_digest(const SafetensorsFile& file, const std::string& expect
   if (!digest) return digest.failure();
   if (digest->hex() != expected)
     return fail(
-        "{}: is damaged: its digest is {}, {} says {}; move {} away to use the checkpoint "
-        "before it",
+        "{}: is damaged: its digest is {}, {} says {}; move {} away to resume from an earlier "
+        "one",
         file.path(), digest->hex(), json_path, expected, json_path);
   return {};
 }
@@ -335,10 +339,7 @@ Result<void> Checkpoint::verify_shard(const std::string& path, size_t file,
                                       const SafetensorsFile& opened) const {
   const auto bad = [&](std::string_view why) { return fail("{}: {}", opened.path(), why); };
   const Result<ShardHeader> header = read_shard_header(opened);
-  if (!header && header.error().starts_with("is damaged"))
-    return bad(
-        fmt::format("{}; move {} away to use the checkpoint before it", header.error(), path));
-  if (!header) return bad(header.error());
+  if (!header) return bad(with_remedy(header.error(), path));
   if (header->step != index_.meta.step)
     return bad(
         fmt::format("is of step {}, {} is of step {}", header->step, path, index_.meta.step));
@@ -351,7 +352,7 @@ Result<void> Checkpoint::verify_shard(const std::string& path, size_t file,
                            header->n_ranks, file, index_.files.size()));
   if (opened.size_bytes() != *index_.files[file].size_bytes)
     return bad(fmt::format(
-        "is damaged: it has {} bytes, {} says {}; move {} away to use the checkpoint before it",
+        "is damaged: it has {} bytes, {} says {}; move {} away to resume from an earlier one",
         opened.size_bytes(), path, *index_.files[file].size_bytes, path));
   if (Result<void> same = check_digest(opened, index_.files[file].digest, path); !same) return same;
 

@@ -12,7 +12,8 @@ namespace stow::pack {
 
 struct Options {
   /// Budget of work, in steps of a few nanoseconds. The first pass always completes; 0 runs that
-  /// pass only. A pass takes 200 to 1000 steps per rectangle.
+  /// pass only. A pass through the segment tree takes 200 to 1000 steps per rectangle; a first fit
+  /// by kept overlaps (reorder.h) takes fewer.
   int64_t work = 10'000'000;
   /// Number of steps per buffer without a lower height after which the reordering ends; 0: no
   /// limit.

@@ -12,15 +12,16 @@
 namespace stow::pack {
 namespace {
 
-// Ranges that are looked at together.
+// Number of ranges that one iteration examines.
 constexpr size_t kGroup = 8;
 using Lanes = int64_t __attribute__((vector_size(kGroup / 2 * sizeof(int64_t))));
 
-// The least aligned base that lies within none of the ranges low < base < high. `n` is a multiple of kGroup;
-// ranges up to 0 count for nothing. The base goes up past what is in the way, until nothing is: a few times
-// through the few ranges that there are is less than to sort them, and any order leads to the same base.
-__attribute__((always_inline)) inline int64_t find_base(const int64_t* low, const int64_t* high, size_t n,
-                                                        int64_t alignment) {
+// Returns the least aligned base that is in none of the ranges low < base < high. `n` is a multiple
+// of kGroup. Ranges that end at or below 0 have no effect. The base rises past each range that
+// covers it, until none does. A few passes over the few ranges cost less than sorting them, and any
+// order of the ranges gives the same base.
+__attribute__((always_inline)) inline int64_t find_base(const int64_t* low, const int64_t* high,
+                                                        size_t n, int64_t alignment) {
   int64_t base = 0;
   for (int64_t before = -1; base != before;) {
     before = base;
@@ -43,14 +44,14 @@ __attribute__((always_inline)) inline int64_t find_base(const int64_t* low, cons
   return base;
 }
 
-// Compiled twice: the oldest machines compare no 64-bit lanes.
+// find_base is compiled twice, as machines without AVX2 have no comparison of 64-bit lanes.
 using FindBase = int64_t (*)(const int64_t*, const int64_t*, size_t, int64_t);
 int64_t find_base_narrow(const int64_t* low, const int64_t* high, size_t n, int64_t alignment) {
   return find_base(low, high, n, alignment);
 }
 #if defined(__x86_64__)
-__attribute__((target("avx2"))) int64_t find_base_wide(const int64_t* low, const int64_t* high, size_t n,
-                                                       int64_t alignment) {
+__attribute__((target("avx2"))) int64_t find_base_wide(const int64_t* low, const int64_t* high,
+                                                       size_t n, int64_t alignment) {
   return find_base(low, high, n, alignment);
 }
 FindBase fastest_find_base() {
@@ -98,7 +99,8 @@ void Reorder::find_overlaps() {
   std::sort(by_first.begin(), by_first.end(), [&](int32_t a, int32_t b) {
     return std::tuple(rects[a].first, a) < std::tuple(rects[b].first, b);
   });
-  // Pairs of rectangles that share a section. The live ones are kept in a list, which shrinks as it is walked.
+  // Pairs of rectangles that share a section. `live` holds the rectangles that may still be live;
+  // the walk removes those that have ended.
   using RectPair = std::pair<int32_t, int32_t>;
   std::vector<RectPair> pairs;
   std::vector<int64_t> fill(static_cast<size_t>(n) + 1);
@@ -127,9 +129,9 @@ void Reorder::find_overlaps() {
     work_ += 4 * begin_.back();
     return;
   }
-  work_ += 16 * begin_.back();
-  // The same pairs by the owner of their first rectangle, then by that of their second. Each pair is given from one
-  // owner to the other as the owners are taken in turn: what an owner then has is sorted, without comparisons.
+  work_ += 8 * begin_.back();
+  // Two counting sorts. The second fills the bucket of each owner in the order of the other owner,
+  // so each bucket is sorted by it.
   std::vector<RectPair> unsorted(static_cast<size_t>(begin_.back())), sorted(unsorted.size());
   for (const auto& [r, s] : pairs) {
     unsorted[fill[owner[r]]++] = {r, s};
@@ -137,8 +139,8 @@ void Reorder::find_overlaps() {
   }
   fill.assign(begin_.begin(), begin_.end());
   for (const auto& [r, s] : unsorted) sorted[fill[owner[s]]++] = {s, r};
-  // Two groups overlap once in every iteration of a loop. Ranges of two buffers that are equal or overlap
-  // become one.
+  // Two groups overlap once in every iteration of a loop. Equal and overlapping ranges of two
+  // buffers become one.
   std::vector<Delta> ranges;  // Of two buffers.
   for (int32_t b = 0; b < n; ++b) {
     auto at = sorted.begin() + static_cast<std::ptrdiff_t>(begin_[b]);
@@ -186,7 +188,7 @@ int64_t Reorder::lowest(int32_t buffer) {
     low_.resize(most);
     high_.resize(most);
   }
-  // Without branches, which nothing would foretell.
+  // Without branches, because they would be unpredictable.
   int64_t *low = low_.data(), *high = high_.data();
   size_t n = 0;
   const auto gather = [&](auto delta_of) {
@@ -212,7 +214,7 @@ int64_t Reorder::lowest(int32_t buffer) {
 
 size_t Reorder::place(int64_t limit) {
   if (limit < placed_limit_) {
-    // Something before the first stale one may reach above a limit that has fallen.
+    // The limit has fallen: a buffer before the first stale one may end above it.
     for (size_t i = 0; i < first_stale_; ++i)
       if (states_[order_[i]].offset > limit - extents_[order_[i]]) return i;
   }
@@ -224,7 +226,8 @@ size_t Reorder::place(int64_t limit) {
     if (state.stale) {
       const int64_t before = std::exchange(state.offset, lowest(b));
       state.stale = false;
-      // Buffers after one that is placed for the first time have no place yet, or move() has marked them.
+      // A buffer that is placed for the first time needs no marking: later buffers have no place
+      // yet, or move() has marked them.
       if (before >= 0 && before != state.offset) {
         for (int64_t e = begin_[b]; e < begin_[b + 1]; ++e) {
           State& other = states_[others_[e]];

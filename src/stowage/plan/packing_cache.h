@@ -6,10 +6,10 @@
 
 namespace stow {
 
-/// While a scope lives, make_plan() keeps every greedy packing that it finds, on any thread, and returns it again for
-/// an equal problem. The plans of one search differ in a few kernels, and most of them pack some memory kind alike.
-/// Scopes nest and overlap: packings are dropped when the last scope ends. When the problems exceed 64 MB, all earlier
-/// ones are dropped.
+/// While a scope lives, make_plan() keeps every greedy packing that it finds, on any thread, and
+/// returns it again for an equal problem. The plans of one search differ in a few kernels, and most
+/// of them pack some memory kind alike. Scopes nest and overlap: packings are dropped when the last
+/// scope ends. When the problems exceed 64 MB, all earlier ones are dropped.
 class PackingCacheScope {
  public:
   PackingCacheScope();

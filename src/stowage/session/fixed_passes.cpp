@@ -17,15 +17,15 @@ namespace {
 constexpr auto kPasses = std::to_array<FixedPass>({
     {"simplify", [](const Graph& g, const PolicyPtr&, PassReport&) { return simplify(g); }},
     {"parts", [](const Graph& g, const PolicyPtr&, PassReport&) { return move_parts(g); }},
-    {"residuals",
-     [](const Graph& g, const PolicyPtr& policy, PassReport& report) {
-       return realize_residuals(g, policy, &report);
-     }},
+    {"residuals", [](const Graph& g, const PolicyPtr& policy,
+                     PassReport& report) { return realize_residuals(g, policy, &report); }},
     {"prune", [](const Graph& g, const PolicyPtr&, PassReport&) { return remove_dead_code(g); }},
     {"sink_moves", [](const Graph& g, const PolicyPtr&, PassReport&) { return sink_moves(g); }},
-    {"sink_work", [](const Graph& g, const PolicyPtr&, PassReport&) { return sink_into_scans(g); }},
+    {"sink_into_scans",
+     [](const Graph& g, const PolicyPtr&, PassReport&) { return sink_into_scans(g); }},
     {"unroll", [](const Graph& g, const PolicyPtr&, PassReport&) { return unroll_scans(g); }},
-    {"prune_unrolled", [](const Graph& g, const PolicyPtr&, PassReport&) { return remove_dead_code(g); }},
+    {"prune_unrolled",
+     [](const Graph& g, const PolicyPtr&, PassReport&) { return remove_dead_code(g); }},
     {"sums", [](const Graph& g, const PolicyPtr&, PassReport&) { return sum_slices(g); }},
 });
 static_assert(kPasses[kResidualsPass].name == "residuals");

@@ -1,4 +1,4 @@
-// PlanningScope: a scope in which plan searches share the orders that they find.
+// PlanningScope: a scope in which plan searches share the orders and packings that they find.
 // Not a cache of plans: every plan is the same as without the scope.
 #pragma once
 

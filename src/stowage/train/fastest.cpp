@@ -16,8 +16,8 @@
 namespace stow {
 namespace {
 
-// A full search of a plan is most of the work. The plan with the shortest expected step gets one; so do this many in
-// all if the first comes out longer than the next are expected to be.
+// A full search of a plan is most of the work. The plan with the shortest expected step gets one.
+// The next ones, up to this many in all, get one if they are expected to be shorter than the best.
 constexpr size_t kMostExpected = 2;
 
 // Bytes of a placement's state by what they are, each counted where it leaves the device.
@@ -201,9 +201,6 @@ class FastestSearch {
   double step_s(const JobPlan& plan) const {
     return simulate(plan.programs.step->schedule(), device_).step_s;
   }
-  double least_s(const JobPlan& plan) const {
-    return simulate(plan.programs.step->schedule(), device_).bound_s;
-  }
   // The share of the device's budget that a plan leaves; 0 without a budget.
   double spare_share(const JobPlan& plan) const {
     if (!budgets_[0]) return 0;
@@ -211,8 +208,8 @@ class FastestSearch {
     const auto needs = static_cast<double>(budgeted_bytes(config_, plan.peak_bytes)[0]);
     return std::max(0.0, 1 - needs / budget);
   }
-  double overlapped_s(const JobPlan& plan) const {
-    if (!job_.moves(plan.placement)) return step_s(plan);
+  // The step with few moves ahead.
+  double few_ahead_s(const JobPlan& plan) const {
     Device::Capacities capacities;
     for (size_t kind = 0; kind < capacities.size(); ++kind)
       capacities[kind] = budgets_[kind].value_or(Device::unlimited_bytes());
@@ -230,9 +227,10 @@ class FastestSearch {
     over_budget_.note(plan.placement, plan.peak_bytes);
     std::string over = over_budgets(config_, plan, budgets_);
     if (over.empty()) {
-      const double s = overlapped_s(plan);
+      const Simulation plain = simulate(plan.programs.step->schedule(), device_);
+      const double s = job_.moves(plan.placement) ? few_ahead_s(plan) : plain.step_s;
       best_s_ = fitting_.empty() ? s : std::min(best_s_, s);
-      const double expected_s = expected_step_s(s, least_s(plan), spare_share(plan));
+      const double expected_s = expected_step_s(s, plain.bound_s, spare_share(plan));
       fitting_.push_back({std::move(plan), s, expected_s});
     } else {
       choice_.candidates.push_back({plan.placement, plan.peak_bytes, std::move(over)});
@@ -244,7 +242,8 @@ class FastestSearch {
     std::stable_sort(fitting_.begin(), fitting_.end(), [](const Fitting& a, const Fitting& b) {
       return a.expected_s < b.expected_s;
     });
-    // Beyond the first few, only those that are shorter even with few moves ahead.
+    // Later plans get a full search only if they are shorter than the best even with few moves
+    // ahead.
     size_t best = 0;
     for (size_t i = 0; i < fitting_.size(); ++i) {
       Fitting& f = fitting_[i];

@@ -31,10 +31,11 @@ int64_t least_device_bytes(const Job& job, const JobPlan& base, const Placement&
 double least_step_s(const Job& job, const JobPlan& base, const Placement& placement,
                     const DeviceDescription& device);
 
-/// The step time that a full search of a plan is expected to reach. `few_ahead_s`: the step with few moves ahead.
-/// `least_s`: the busy time of the busiest stream. `spare`: the share of the device's budget that the plan leaves, 0 to
-/// 1. A full search uses the spare bytes for moves further ahead and for residuals that stay on the device.
-/// Source: measured over the plans of 16 searches (docs/decisions/0016-one-plan-search.md).
+/// The step time that a full search of a plan is expected to reach. `few_ahead_s`: the step with
+/// few moves ahead. `least_s`: the busy time of the busiest stream. `spare`: the share of the
+/// device's budget that the plan leaves, 0 to 1. A full search uses the spare bytes for moves
+/// further ahead and for residuals that stay on the device. Source: measured over the plans of 16
+/// searches (docs/decisions/0016-one-plan-search.md).
 double expected_step_s(double few_ahead_s, double least_s, double spare);
 
 }  // namespace stow

@@ -389,8 +389,7 @@ class FinetuneModel : public TrainModel {
     if (at == weights.names.end()) return {};
     const Array& weight = weights.arrays[static_cast<size_t>(at - weights.names.begin())];
     std::vector<WeightAxis> axes(weight.shape().dims().size());
-    const bool is_stack = path.starts_with("layers/") || path.find("/layers/") != path.npos;
-    if (is_stack && !axes.empty()) axes[0].name = "layers";
+    if (path.starts_with("layers/") && !axes.empty()) axes[0].name = "layers";
     return axes;
   }
   double dropout() const { return lora_ ? lora_->dropout : 0; }

@@ -111,6 +111,40 @@ int Job::threads() const {
   return target_->threads();
 }
 
+namespace {
+
+std::string with_freeze(const TrainConfig& config) {
+  return config.optimizer.freeze.empty()
+             ? std::string()
+             : fmt::format(" with optimizer.freeze = {}", config.optimizer.freeze);
+}
+
+// Throws TraceError if Muon would update no parameter, or cannot know which axes of one are a
+// matrix.
+void check_muon_has_matrices(const TrainConfig& config, const TrainModel& model,
+                             const NamedArrays& parameters, const optim::Leaves& trained) {
+  const optim::Mask is_matrix = model.muon_matrices();
+  for (const optim::Leaf& leaf : trained)
+    if (leaf.value.rank() > 2 && !is_matrix(leaf) && model.axes_of(leaf.path).empty())
+      trace_error(
+          "optimizer.name = muon cannot tell which axes of {} {} are a matrix: expected their "
+          "names "
+          "from the model's axes_of(), got none",
+          leaf.path, to_string(leaf.value.type()));
+  if (std::any_of(trained.begin(), trained.end(), is_matrix)) return;
+  const optim::Leaves all = optim::GradientTransformation::leaves_by_path(parameters);
+  if (std::none_of(all.begin(), all.end(), is_matrix))
+    trace_error(
+        "optimizer.name = muon has nothing to take: the model has no matrices for it; set "
+        "another optimizer");
+  trace_error(
+      "optimizer.name = muon has nothing to take{}: all of the model's matrices are frozen; "
+      "set another optimizer or freeze less",
+      with_freeze(config));
+}
+
+}  // namespace
+
 Job::Job(const TrainConfig& config, int threads, ModelFactory factory, DeviceDescriptionPtr device)
     : Job(config, host_target(threads, std::move(device)), std::move(factory)) {}
 
@@ -140,21 +174,13 @@ Job::Job(const TrainConfig& config, TargetPtr target, ModelFactory factory,
         return model_->reaches_layers(leaf.path);
       }))
     trace_error(
-        "memory.policy = {} has no effect with optimizer.freeze = {}: the backward pass does "
-        "not reach the layers; set memory.policy=auto",
-        config.memory.policy, config.optimizer.freeze);
-  if (config.optimizer.name == "muon" &&
-      std::none_of(trained.begin(), trained.end(), model_->muon_matrices())) {
-    if (config.optimizer.freeze.empty())
-      trace_error("optimizer.name = muon has nothing to take: the model has no matrices for it; set "
-                  "another optimizer");
-    trace_error(
-        "optimizer.name = muon has nothing to take with optimizer.freeze = {}: it takes the "
-        "layers' matrices; set another optimizer or freeze less",
-        config.optimizer.freeze);
-  }
+        "memory.policy = {} has no effect{}: the backward pass does not reach the layers; "
+        "set memory.policy=auto",
+        config.memory.policy, with_freeze(config));
+  if (config.optimizer.name == "muon")
+    check_muon_has_matrices(config, *model_, state.model, trained);
   state.optimizer = optimizer.transformation.init(widened(state.model));
-  // True for places that receive something.
+  // True for a place off the device.
   const auto is_away = [](const std::string& place) { return place != "auto" && place != "device"; };
   const std::vector<Array> moments = tree_leaves(state.optimizer);
   if (is_away(config.memory.optimizer) &&

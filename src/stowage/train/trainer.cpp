@@ -350,9 +350,8 @@ class Run {
     const Json* loss = extra.find("best_step_loss");
     if (!config_.eval.keep_best || !step || !step->as_int() || !loss || !loss->as_double()) return {};
     if (*step->as_int() < 0 || *step->as_int() > step_)
-      return fail(
-          "{}: is damaged: its best step is {}; move it away to use the checkpoint before it",
-          saved_, *step->as_int());
+      return fail("{}: is damaged: its best step is {}; move it away to resume from an earlier one",
+                  saved_, *step->as_int());
     const std::string path = checkpoint_path(config_.train.out, *step->as_int());
     const Result<std::string> is_there = text_of_process_0(
         positions_, "the best checkpoint", [&]() -> Result<std::string> {

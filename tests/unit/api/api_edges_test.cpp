@@ -120,7 +120,8 @@ TEST(ApiEdges, ARuleOfPaddingIsRefusedBesideStretching) {
   const Array x = ones({1, 1, 5}), k = ones({1, 1, 3});
   EXPECT_THAT(
       message_of([&] { conv_general_dilated(x, k, {.padding = "SAME", .lhs_dilation = {2}}); }),
-      HasSubstr("expected widths of padding with lhs_dilation, got a rule; use conv_transpose"));
+      HasSubstr(
+          "expected widths of padding or VALID with lhs_dilation, got a rule; use conv_transpose"));
   EXPECT_EQ(conv_general_dilated(x, k, {.padding = "SAME", .lhs_dilation = {1}}).shape(),
             (Shape{1, 1, 5}));
   EXPECT_EQ(conv_general_dilated(x, k, {.lhs_dilation = {2}}).shape(), (Shape{1, 1, 7}));

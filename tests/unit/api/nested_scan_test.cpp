@@ -195,7 +195,8 @@ TEST(NestedScan, RefusesWhatCannotBeCut) {
     FAIL();
   } catch (const TraceError& error) {
     EXPECT_THAT(error.what(),
-                ::testing::HasSubstr("[nested_scan] expected at most 4 blocks, as there are iterations, got 5"));
+                ::testing::HasSubstr(
+                    "[nested_scan] expected 0 to 4 blocks, the number of iterations, got 5"));
   }
   try {
     nested_scan([](const Array& h, const std::pair<Array, Array>& p) { return h * p.first; }, x,

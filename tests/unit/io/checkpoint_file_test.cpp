@@ -291,15 +291,15 @@ TEST(CheckpointFile, RefusesForeignFiles) {
     EXPECT_EQ(refusal_of(text), "…/step-000001.json: is not a checkpoint of Stowage") << text;
   EXPECT_EQ(refusal_of(""),
             "…/step-000001.json: is damaged: not JSON that can be read: a syntax error at byte 1; "
-            "move it away to use the checkpoint before it");
+            "move it away to resume from an earlier one");
   EXPECT_EQ(refusal_of(R"({"format": "stowage-checkpoint"})"),
-            "…/step-000001.json: is damaged: it has no version; move it away to use the checkpoint "
-            "before it");
+            "…/step-000001.json: is damaged: it has no version; move it away to resume from an "
+            "earlier one");
   EXPECT_EQ(refusal_of(R"({"format": "stowage-checkpoint", "version": 3})"),
             "…/step-000001.json: has version 3; this Stowage reads versions 1 and 2");
   EXPECT_EQ(refusal_of(R"({"format": "stowage-checkpoint", "version": 1})"),
-            "…/step-000001.json: is damaged: it has no digest at its end; move it away to use the "
-            "checkpoint before it");
+            "…/step-000001.json: is damaged: it has no digest at its end; move it away to resume "
+            "from an earlier one");
 }
 
 // A JSON file whose digest is right and whose content is not: made with intent, or by another
@@ -322,7 +322,7 @@ TEST(CheckpointFile, RefusesAWellSealedLie) {
   };
   const std::string wrong =
       "…/step-000005.json: is damaged: a field is missing or of the wrong kind; move it away to "
-      "use the checkpoint before it";
+      "resume from an earlier one";
   EXPECT_EQ(refusal_with("data_position", 3), "");
   EXPECT_EQ(refusal_with("step", -5), wrong);
   EXPECT_EQ(refusal_with("data_position", "3"), wrong);
@@ -330,8 +330,8 @@ TEST(CheckpointFile, RefusesAWellSealedLie) {
   EXPECT_EQ(refusal_with("tensors", 3), wrong);
   EXPECT_EQ(refusal_with("config", nullptr), wrong);
   EXPECT_EQ(refusal_with("config", Json::object({{"a", 1}})),
-            "…/step-000005.json: is damaged: the configuration is not text; move it away to use "
-            "the checkpoint before it");
+            "…/step-000005.json: is damaged: the configuration is not text; move it away to resume "
+            "from an earlier one");
   for (const char* name : {"../step-000005.safetensors", "/etc/passwd", "step-000006.safetensors",
                            "step-000005.json", "step-000005.safetensors.tmp", ""})
     EXPECT_THAT(refusal_with("tensors", name),
@@ -364,7 +364,7 @@ TEST(CheckpointFile, RefusesEveryDamageToTheTensors) {
   EXPECT_THAT(refusal(folder, 5, run.needs),
               testing::MatchesRegex("…/step-000005.safetensors: is damaged: its digest is "
                                     "[0-9a-f]+, …/step-000005.json says [0-9a-f]+; move "
-                                    "…/step-000005.json away to use the checkpoint before it"));
+                                    "…/step-000005.json away to resume from an earlier one"));
   ASSERT_TRUE(remove_file(path).ok());
   EXPECT_EQ(refusal(folder, 5, run.needs), "…/step-000005.safetensors: No such file or directory");
   write_bytes(path, good);

@@ -506,7 +506,7 @@ TEST(ShardedSave, RefusesAWellSealedLie) {
     return short_text(run.fault_of(path), folder);
   };
   const std::string damaged = "…/step-000005.json: is damaged: ";
-  const std::string remedy = "; move it away to use the checkpoint before it";
+  const std::string remedy = "; move it away to resume from an earlier one";
   EXPECT_EQ(refusal("\"data_position\": 5", "\"data_position\": 5"), "");
   const Json json = *parse_json(good);
   const auto piece = [&](const char* tensor, size_t k) -> Json::Array {
