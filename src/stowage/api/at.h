@@ -17,7 +17,11 @@ namespace stow {
 /// C++ integer out of range is an error.
 /// Repeated indices: updates apply in row-major order of the index arrays; the last `set` wins.
 /// Gradients: an overwritten element or update has a zero gradient.
-/// Errors: TraceError "[index] ..." or "[at] ...".
+/// Errors: TraceError "[index] ..." for more indices than axes, a second ellipsis, a C++ integer
+/// out of range, a range with step 0, or an index array that is not of integers. TraceError
+/// "[at] ..." for a value that does not broadcast to the selected elements, `divide` of an array
+/// that is no float, a `fill_value` in a mode other than kFill, or a function of `apply` that
+/// changes the type.
 class AtIndex {
  public:
   using Mode = IndexMode;  ///< The treatment of indices out of range.

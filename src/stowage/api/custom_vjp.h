@@ -1,5 +1,6 @@
 // custom_vjp: a function with a reverse-mode rule of the user's own.
-// Not a new op, and no rule of forward mode (custom_jvp.h): the function's values stay the same.
+// Not a new op, and not a forward-mode rule (custom_jvp.h). jvp uses the reverse-mode rule too:
+// forward mode is composed from reverse mode (jvp.h).
 #pragma once
 
 #include "stowage/api/jit.h"

@@ -54,7 +54,8 @@ struct ScatterDimensionNumbers {
 /// applied in row-major order of the index vectors, so the last one wins.
 /// Shapes:  operand [N…]; scatter_indices [I…, n]; updates the axes I… in order, with
 ///          update_window_dims between them; returns [N…].
-/// Types:   operand and updates of one dtype. Overwritten elements and updates have no gradient.
+/// Types:   operand and updates of one dtype. An overwritten element of the operand has a zero
+///          gradient, and so has an update that is overwritten or dropped.
 /// Errors:  TraceError "[scatter] ..." if the numbers do not fit.
 Array scatter(const Operand& operand, const Operand& scatter_indices, const Operand& updates,
               const ScatterDimensionNumbers& dimension_numbers,

@@ -10,8 +10,9 @@ namespace stow {
 // function's derivative. Under jit the pullback's work at a zero cotangent is dead code. The
 // forward work and the work of forward mode remain.
 
-/// Throws TraceError if a tangent does not have the type of its primal; the message names the first
-/// leaf that differs and, as the function that was called, `what`.
+/// Throws TraceError if the trees differ in structure, a leaf is an empty Array, or a tangent does
+/// not have the type of its primal (dtype, shape and memory kind, also if the dtype is no float).
+/// The message names the first such leaf and, as the function that was called, `what`.
 void check_tangents(const char* what, const TreeRef& primals, const TreeRef& tangents,
                     SourceLocation at);
 /// Throws TraceError if a leaf of an argument or of the result is no float; it names the first one.
@@ -51,10 +52,11 @@ class Pushforward {
       : arguments_(std::move(arguments)), transpose_(std::move(transpose)) {}
 
   /// The product of the Jacobian with `tangents`, trees like the arguments. Returns a tree like the
-  /// function's result. Leaves of arguments that are no floats take any tangent; leaves of the
-  /// result that are no floats are zeros. May be called as often as a Pullback may; a call does not
-  /// repeat the forward work.
-  /// Errors: TraceError naming the leaf if the type of a tangent differs from its argument's.
+  /// function's result. The tangent of an argument that is no float has that argument's type, and
+  /// its values are ignored. Leaves of the result that are no floats are zeros. May be called any
+  /// number of times, in the trace of the call of linearize() or in a nested one; outside of any
+  /// trace if linearize() was called there. A call does not repeat the forward work.
+  /// Errors: TraceError as check_tangents().
   R operator()(const Args&... tangents, STOW_AT) const {
     const Arguments along(tangents...);
     check_tangents("linearize", tree_ref(arguments_), tree_ref(along), at);
@@ -113,8 +115,8 @@ auto linear_transpose(F function, const Args&... args) {
 }
 
 /// Returns pair(function(primals…), its derivative at `primals` along `tangents`). Tangents have
-/// the types of the primals, and the derivative has the type of the result. Leaves of primals that
-/// are no floats take any tangent; the derivative of a result that is no float is zeros.
+/// the types of the primals, and the derivative has the type of the result. The values of a tangent
+/// are ignored if its primal is no float; the derivative of a result that is no float is zeros.
 ///   auto [g, hv] = jvp(grad(f), std::tuple(x), std::tuple(v));  // a Hessian-vector product
 /// Works inside jit and outside, nested, and under vmap. It uses the rules of custom_vjp functions,
 /// which JAX refuses in forward mode. A while_loop has no derivative.

@@ -128,15 +128,17 @@ Array erf_inv(const Operand& x);
 Array logistic(const Operand& x);
 Array sigmoid(const Operand& x);
 Array reciprocal(const Operand& x);
-Array isfinite(const Operand& x);
-Array isnan(const Operand& x);
-Array isinf(const Operand& x);
+
+// Tests, which give bool arrays, and the replacement of NaN and infinities.
+Array isfinite(const Operand& x);  ///< True where x is neither NaN nor infinite.
+Array isnan(const Operand& x);     ///< True where x is NaN; false for integers.
+Array isinf(const Operand& x);     ///< True where x is infinite; false for integers.
 /// Replaces NaN by `nan`, infinity by `posinf` and minus infinity by `neginf`; without these, by
-/// the largest and the lowest finite number of the dtype.
+/// the largest and the lowest finite number of the dtype. Keeps the dtype; integers are unchanged.
 Array nan_to_num(const Operand& x, double nan = 0, std::optional<double> posinf = {},
                  std::optional<double> neginf = {});
 /// True where |a - b| <= atol + rtol |b|. Infinities of one sign are close; NaN is close to NaN if
-/// `equal_nan`.
+/// `equal_nan`. Integers are compared as f32.
 Array isclose(const Operand& a, const Operand& b, double rtol = 1e-5, double atol = 1e-8,
               bool equal_nan = false);
 

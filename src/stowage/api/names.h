@@ -164,7 +164,8 @@ Array corrcoef(const Operand& x);
 /// Result k is the sum of the slices x[i] with ids[i] = k. Slices whose id is out of range are
 /// ignored.
 /// Shapes:  x [I…, D…], ids [I…] of integers; returns [n, D…]. A segment without slices gives 0 for
-///          a sum, 1 for a product, the lowest number for a maximum and the highest for a minimum.
+///          a sum and 1 for a product; for a maximum minus infinity, the lowest integer or false;
+///          for a minimum infinity, the highest integer or true.
 Array segment_sum(const Operand& x, const Operand& ids, int64_t n);
 Array segment_prod(const Operand& x, const Operand& ids, int64_t n);  ///< Products.
 Array segment_max(const Operand& x, const Operand& ids, int64_t n);   ///< The largest.

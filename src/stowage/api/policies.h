@@ -45,7 +45,7 @@ ir::PolicyPtr save_and_offload_only_these_names(std::vector<std::string> saved,
                                             SourceLocation at = {__builtin_FILE(),
                                                                  __builtin_LINE()});
 /// Keeps the values that either policy keeps; offloads those that one policy offloads and the other
-/// recomputes.
+/// recomputes. A value that both offload goes to the destination of `a`.
 ir::PolicyPtr save_from_both_policies(ir::PolicyPtr a, ir::PolicyPtr b);
 /// A user-defined policy. `decide` is called for each value and returns keep, recompute or offload.
 /// Errors: TraceError if `decide` is empty.

@@ -21,7 +21,8 @@ struct ScanGradient {
 };
 
 /// Differentiates a scan. `outer`: activity of the values of the graph that holds the scan.
-/// `on_device`: as in ReverseSpec.
+/// `on_device`: true if cotangents and gradients are on the device; false if each is in the memory
+/// kind of its value (ReverseSpec::on_device, reverse.h).
 ScanGradient differentiate_scan(const Node& scan, const Activity& outer, bool on_device);
 
 }  // namespace stow

@@ -8,15 +8,17 @@
 namespace stow {
 
 struct TileOptions {
-  int64_t bytes = 0;  ///< Approximate size of a tile; 0: no tiles.
+  /// Approximate bytes of a tile of one array of a cluster, counted in the cluster's widest dtype;
+  /// 0: no tiles.
+  int64_t bytes = 0;
   /// Arrays of at most this many bytes, counted as f32, stay whole if their work moves them to the
   /// device, makes results as large, and moves nothing off the device. Work that reads the same
   /// arrays stays whole too. Tiles would cost a launch each and save little memory compared with
   /// the results.
   int64_t whole_bytes = 0;
-  /// True to cut clusters that are independent of the busiest scan of the backward pass into as
-  /// many tiles as it has iterations, of any size, if that divides evenly, and to merge them into
-  /// that scan (merge_independent_scans.h).
+  /// True to cut clusters that are independent of the busiest scan of the backward pass, the one
+  /// with the most FLOPs (busiest_backward_scan()), into as many tiles as it has iterations, of any
+  /// size, if that divides evenly, and to merge them into that scan (merge_independent_scans.h).
   bool match_backward_scan = false;
 };
 

@@ -14,15 +14,18 @@ namespace stow {
 using BytesByKind = std::array<int64_t, kNumMemoryKinds>;
 
 /// Sizes in bytes of one memory kind. total = argument + output - alias + temp is the exact peak
-/// while the program runs, kernel scratch included.
+/// while the program runs, kernel scratch included. The arena counts as a whole, so total is also
+/// argument + outputs outside the arena (Buffer::outside_arena) + arena. lower_bound <= total.
 struct KindAnalysis {
   int64_t argument_bytes = 0;
   int64_t output_bytes = 0;
   int64_t alias_bytes = 0;  ///< Outputs that lie in donated arguments.
-  int64_t temp_bytes = 0;   ///< Bytes at the peak that are neither arguments nor outputs.
+  /// Bytes at the peak that are neither arguments nor outputs; gaps in the arena are included.
+  int64_t temp_bytes = 0;
   int64_t total_bytes = 0;
-  int64_t arena_bytes = 0;        ///< Size of the arena that the plan lays out.
-  /// Arguments plus the largest sum of live bytes in the same order: no packing needs less.
+  int64_t arena_bytes = 0;  ///< Size of the arena that the plan lays out.
+  /// total_bytes with the largest sum of live bytes instead of the arena. No packing of the
+  /// schedule's buffers needs less while the kernels run in the schedule's order.
   int64_t lower_bound_bytes = 0;
 };
 

@@ -25,6 +25,8 @@ struct AddedToken {
 class AddedTokenMatcher {
  public:
   struct Pattern {
+    /// The bytes to find: the token's normal_form if it is `normalized`, else its content. A
+    /// pattern with an empty text is ignored.
     std::string text;
     AddedToken token;
   };

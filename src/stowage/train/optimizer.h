@@ -33,6 +33,8 @@ const std::vector<std::string>& optimizer_names();
 /// a tenth of `lr`, or, if `schedule` is "constant", `lr`. It is evaluated at count + 1, so that
 /// the first step has a rate above 0. `freeze` lists patterns of paths in the model, separated by
 /// commas, as optim::Mask takes them. Muon takes TrainModel::muon_matrices().
+/// Errors: none here. Aborts if `name` is not one of optimizer_names(). Job's constructor refuses a
+/// pattern that matches no parameter.
 Optimizer optimizer_of(const TrainConfig::Optimizer& config, const TrainModel& model);
 
 }  // namespace stow

@@ -53,7 +53,8 @@ std::string describe_choice(const Job& job, const Choice& choice, const Budgets&
 std::string verdict_of(const Job& job, const Choice& choice, const Candidate& candidate);
 /// Returns "fits", "still over" (the device's budget) or "too much for pinned_host".
 std::string verdict_of(const Remedy& remedy);
-/// Returns lines with the savings of loss_remedies(); "" if there are none.
+/// Returns a line for each of `remedies`, the loss_remedies() of the plan: the change, the device
+/// bytes with it and the bytes that it saves. Returns "" if there are none.
 std::string describe_loss(const Job& job, const JobPlan& plan, std::span<const Remedy> remedies);
 /// The bytes by which a placement exceeds the budgets.
 struct Shortfall {
@@ -61,19 +62,23 @@ struct Shortfall {
   BytesByKind needed_bytes{};  ///< Bytes needed, as budgeted_bytes() counts them.
   BytesByKind over_bytes{};    ///< Bytes above the budgets.
   bool is_enough = false;      ///< True if a plan fits budgets of `needed_bytes`.
-  BytesByKind peak_bytes{};    ///< Peak of the plan.
-  int64_t total() const;       ///< The sum of over_bytes.
+  /// Peak of the placement's plan for budgets of `needed_bytes` if is_enough, else of the last plan
+  /// that was tried.
+  BytesByKind peak_bytes{};
+  int64_t total() const;  ///< The sum of over_bytes.
 };
-/// Returns the shortfalls of a choice without a plan, without duplicates: the smallest one, and,
-/// for each memory kind whose budget alone would have to grow, the smallest one of that kind. For a
-/// memory kind whose budget is too small for any use, returns the shortfall of the placement that
-/// would be chosen.
+/// Returns the shortfalls of a choice without a plan, the smallest total() first, without
+/// duplicates: that of the candidate that exceeds the budgets least, and, for each memory kind,
+/// that of the candidate that exceeds this budget least and no other. If none of them exceeds the
+/// disk's budget, that budget is lifted: if find_fit() then chooses a plan that exceeds it, the
+/// shortfall of its placement is added. The same holds for the pinned host memory of a virtual
+/// device.
 std::vector<Shortfall> shortfalls(const Job& job, const Choice& choice, const Budgets& budgets);
 /// Returns settings that make up a shortfall: "--memory 1234 --set memory.host=5678".
 std::string settings_for(const Shortfall& shortfall);
-/// Returns plan_remedies() of a choice without a plan if the device's budget is the first one
-/// exceeded; else nothing. `near`: its shortfalls, whose peaks replace those of the same
-/// candidates.
+/// Returns plan_remedies() of a choice without a plan if its smallest shortfall exceeds the
+/// device's budget; else nothing. `near`: the choice's shortfalls(), the smallest first; at least
+/// one. A candidate of a placement in `near` gets the peak of that shortfall if it is_enough.
 std::vector<Remedy> refusal_remedies(const Job& job, const Choice& choice,
                                      std::span<const Shortfall> near, const Budgets& budgets);
 /// Returns the text for a choice without a plan: the shortfalls, the keys to raise and their

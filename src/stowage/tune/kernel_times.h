@@ -1,4 +1,4 @@
-// KernelTimes: how long each kernel and move of a schedule took in a real run of it.
+// KernelTimes: how long each kernel, move and collective of a schedule took when it really ran.
 // Not a cost model; it knows nothing of kernels that never ran.
 #pragma once
 
@@ -13,11 +13,13 @@ namespace stow {
 
 class KernelTimes {
  public:
-  /// Adds the events of one run of the schedule.
+  /// Adds the events of one execution of the schedule. Each event is one run of a kernel, move or
+  /// collective; one in a loop runs many times. Waits (MovePhase::kDone) are ignored.
   void add(std::span<const RunEvent> events);
-  /// Returns the seconds of run number `run`, from 0, of a kernel, or for a move the seconds that
-  /// its stream was busy with it; -1 if it ran less often. For SimulateOptions::measured_s:
-  /// simulate() then models only order, overlap and waits.
+  /// Returns the seconds of run number `run` of a kernel, counted from 0 in the order of the added
+  /// events; for a move or collective, the seconds that its stream was busy with it. Returns -1 if
+  /// no such run was added. For SimulateOptions::measured_s: simulate() then models only order,
+  /// overlap and waits.
   double seconds(const Kernel& kernel, int64_t run) const;
 
  private:

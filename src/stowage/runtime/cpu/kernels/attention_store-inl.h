@@ -1,4 +1,4 @@
-// Stores of attention's panels of f32 into tensors of any dtype and strides.
+// Stores of attention's panels of f32 into tensors of f32, bf16 or f16 with any strides.
 // Not arithmetic, except for one factor.
 #if defined(STOW_KERNELS_ATTENTION_STORE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef STOW_KERNELS_ATTENTION_STORE_INL_H_
@@ -47,6 +47,7 @@ HWY_NOINLINE void store_columns(const float* panel, int64_t w, int64_t dims, S* 
     for (int64_t d = 0; d < dims; ++d) narrow(panel[d * W + c], dst[offsets[c] + d * d_stride]);
 }
 
+// store_columns() to the tensor at `base` + `offset` elements, of dtype t: bf16, f16, else f32.
 template <int W>
 void store_columns(DType t, const float* panel, int64_t w, int64_t dims, void* base, int64_t offset,
                    const int64_t* offsets, int64_t d_stride) {
@@ -63,6 +64,7 @@ void store_row(const float* row, int64_t dims, float factor, S* dst, int64_t d_s
   for (int64_t d = 0; d < dims; ++d) narrow(row[d] * factor, dst[d * d_stride]);
 }
 
+// store_row() to the tensor at `base` + `offset` elements, of dtype t: bf16, f16, else f32.
 inline void store_row(DType t, const float* row, int64_t dims, float factor, void* base,
                       int64_t offset, int64_t d_stride) {
   if (t == DType::kBF16)

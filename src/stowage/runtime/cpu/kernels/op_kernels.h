@@ -15,11 +15,12 @@ namespace stow::cpu {
 int64_t op_scratch_bytes(OpKind op, const Params& params, std::span<const TensorView> inputs,
                          std::span<const TensorView> outputs, int threads);
 
-/// Runs the op with at most `threads` threads: a leaf, a view (as a copy), an identity (as a copy),
-/// pad, concatenate, a dynamic slice, gather, scatter, a reduction, an arg-reduction, a cumulative
-/// op, sort, top_k, a windowed reduction or a convolution. Views may have any strides (0 only in
-/// inputs); data is aligned to its element, `scratch` to 64 bytes. The result's bits depend on
-/// shapes, dtypes and values, not on threads, strides or scratch. Allocates no heap memory.
+/// Runs the op with at most `threads` threads: a leaf (OpClass::kLeaf: constant or iota), a view
+/// (as a copy), an identity (as a copy), pad, concatenate, a dynamic slice, gather, scatter, a
+/// reduction, an arg-reduction, a cumulative op, sort, top_k, a windowed reduction or a
+/// convolution. Views may have any strides (0 only in inputs); data is aligned to its element,
+/// `scratch` to 64 bytes. The result's bits depend on shapes, dtypes and values, not on threads,
+/// strides or scratch. Allocates no heap memory.
 ///
 /// Outputs and inputs do not overlap. An output may only be exactly the view of an input (the same
 /// address and strides), in these cases:

@@ -129,6 +129,7 @@ HWY_INLINE void fold_columns(DF d, const ReduceColumnsCall& c, size_t i, MaskF s
   store(folded);
 }
 
+// ReduceKernels::columns for the fold Op: acc[c] = Op(acc[c], arg[r, c]) for r in order.
 template <class Op>
 void reduce_columns_f32(const ReduceColumnsCall& c) {
   const DF d;
@@ -233,6 +234,8 @@ HWY_INLINE void sum_products_of_rows(DF d, const ReduceColumnsCall& c, int64_t r
       acc[i] += x;
     }
 }
+// Adds the products of the arg and kTerms - 1 factors to the accumulators: acc[c] += arg[r, c] *
+// factors[0][r, c] * … for r in order.
 template <int kTerms>
 void sum_products(const ReduceColumnsCall& c) {
   const DF d;
@@ -246,11 +249,12 @@ void sum_products(const ReduceColumnsCall& c) {
   for (; plain && r < c.rows; ++r) sum_products_of_rows<kTerms, 1, true>(d, c, r);
   for (; r < c.rows; ++r) sum_products_of_rows<kTerms, 1, false>(d, c, r);
 }
+// ReduceKernels::column_products, for one or two factors.
 void sum_column_products_f32(const ReduceColumnsCall& c) {
   c.n_factors == 2 ? sum_products<3>(c) : sum_products<2>(c);
 }
 
-// Computes norm_gradient for rows [r, r + R), so that accumulators are read and written once for
+// Computes norm_gradient() for rows [r, r + R), so that accumulators are read and written once for
 // all.
 template <int R>
 HWY_INLINE void norm_gradient_of_rows(DF d, const ReduceColumnsCall& c, int64_t r) {
@@ -292,6 +296,9 @@ HWY_INLINE void norm_gradient_of_rows(DF d, const ReduceColumnsCall& c, int64_t 
     acc[i] = hn::GetLane(sum);
   }
 }
+// ReduceKernels::norm_gradient. With x = arg and the factors s, dy, w and k, of which s and k are
+// one value a row: acc += (x s) dy, and out = (dy w) s + (p + p) with p = x k. Rows are added in
+// order.
 void norm_gradient(const ReduceColumnsCall& c) {
   const DF d;
   int64_t r = 0;
