@@ -19,7 +19,8 @@ struct CondGradient {
 };
 
 /// Differentiates a cond. `outer`: activity of the values of the graph that holds the cond.
-/// `on_device`: as in ReverseSpec.
+/// `on_device`: true if cotangents are on the device; false if each is in the memory kind of its
+/// value (ReverseSpec::on_device, reverse.h).
 CondGradient differentiate_cond(const Node& cond, const Activity& outer, bool on_device);
 
 }  // namespace stow
