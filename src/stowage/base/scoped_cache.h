@@ -74,7 +74,7 @@ class ScopedCache {
   std::mutex mutex_;  // Guards all members below.
   int n_scopes_ = 0;
   std::map<Problem, Result> results_;
-  size_t n_numbers_ = 0;  // Of all kept problems.
+  size_t n_numbers_ = 0;  // Sum of the sizes of all kept problems.
   size_t n_reused_ = 0;
 };
 

@@ -236,22 +236,19 @@ Result<CheckpointIndex> read_index(const std::string& path) {
 
 Result<void> check_size(const InputFile& file, const CheckpointFile& expected) {
   if (file.size_bytes() == *expected.size_bytes) return {};
-  return fail(
-      "{}: is damaged: it has {} bytes, its checkpoint says {}; move its JSON file away to "
-      "resume from an earlier one",
-      file.path(), file.size_bytes(), *expected.size_bytes);
+  const std::string error = fmt::format("is damaged: it has {} bytes, its checkpoint says {}",
+                                        file.size_bytes(), *expected.size_bytes);
+  return fail("{}: {}", file.path(), with_remedy(error, "its JSON file"));
 }
 
 Result<void> check_digest(const SafetensorsFile& file, const std::string& expected,
                           const std::string& json_path) {
   const Result<Digest> digest = file.digest();
   if (!digest) return digest.failure();
-  if (digest->hex() != expected)
-    return fail(
-        "{}: is damaged: its digest is {}, {} says {}; move {} away to resume from an earlier "
-        "one",
-        file.path(), digest->hex(), json_path, expected, json_path);
-  return {};
+  if (digest->hex() == expected) return {};
+  const std::string error = fmt::format("is damaged: its digest is {}, {} says {}", digest->hex(),
+                                        json_path, expected);
+  return fail("{}: {}", file.path(), with_remedy(error, json_path));
 }
 
 }  // namespace
@@ -351,9 +348,9 @@ Result<void> Checkpoint::verify_shard(const std::string& path, size_t file,
     return bad(fmt::format("is of process {} of {}, expected {} of {}", header->rank,
                            header->n_ranks, file, index_.files.size()));
   if (opened.size_bytes() != *index_.files[file].size_bytes)
-    return bad(fmt::format(
-        "is damaged: it has {} bytes, {} says {}; move {} away to resume from an earlier one",
-        opened.size_bytes(), path, *index_.files[file].size_bytes, path));
+    return bad(with_remedy(fmt::format("is damaged: it has {} bytes, {} says {}",
+                                       opened.size_bytes(), path, *index_.files[file].size_bytes),
+                           path));
   if (Result<void> same = check_digest(opened, index_.files[file].digest, path); !same) return same;
 
   std::map<std::pair<std::string_view, int64_t>, std::pair<const TensorInfo*, const TensorSlice*>>

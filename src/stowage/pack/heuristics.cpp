@@ -225,7 +225,7 @@ class Search {
   const Measures measures_;
   int64_t bound_ = 0;
   std::optional<Reorder> reorder_;  // If the overlaps are kept.
-  Solution last_;                   // Of the last pass that placed all.
+  Solution last_;                   // Result of the last pass that placed all buffers.
   Solution best_;
   std::vector<int32_t> best_order_;
   std::vector<std::vector<int32_t>> orders_;  // of the first passes

@@ -141,7 +141,7 @@ void Reorder::find_overlaps() {
   for (const auto& [r, s] : unsorted) sorted[fill[owner[s]]++] = {s, r};
   // Two groups overlap once in every iteration of a loop. Equal and overlapping ranges of two
   // buffers become one.
-  std::vector<Delta> ranges;  // Of two buffers.
+  std::vector<Delta> ranges;  // Ranges of one pair of buffers.
   for (int32_t b = 0; b < n; ++b) {
     auto at = sorted.begin() + static_cast<std::ptrdiff_t>(begin_[b]);
     const auto end = sorted.begin() + static_cast<std::ptrdiff_t>(begin_[b + 1]);

@@ -86,7 +86,8 @@ class Executable {
   virtual const std::vector<AxisSharding>& output_shardings() const = 0;
   /// Notes on values that are not sharded or pass through a larger form, largest first.
   virtual const std::vector<ShardingNote>& sharding_notes() const = 0;
-  virtual const std::vector<CollectiveCount>& collectives() const = 0;  ///< Of one position, by op.
+  /// Collectives that one position runs, by op.
+  virtual const std::vector<CollectiveCount>& collectives() const = 0;
   /// Runs the program once on `device`. `arguments`: one contiguous row-major buffer for each
   /// input. Returns one buffer for each output: the donated argument's if aliased, else a new one.
   /// `observer`: null, or told of every kernel. `mesh`: the position at which a program with

@@ -382,7 +382,7 @@ class FinetuneModel : public TrainModel {
   std::vector<int64_t> lengths() const {
     return bucket_lengths(config_.data.seq, config_.data.length_buckets);
   }
-  // Of an adapter's array, only the axis of the layers has a name.
+  // Returns the axes of an adapter's array. Only the axis of the layers has a name.
   std::vector<WeightAxis> adapter_axes(std::string_view path) const {
     const NamedArrays weights = parameters();
     const auto at = std::find(weights.names.begin(), weights.names.end(), path);

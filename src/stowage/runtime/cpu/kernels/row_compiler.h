@@ -37,8 +37,8 @@ struct Fused {
   MapKernel map = nullptr;
   std::vector<int> args;
   ReduceRowsKernel reduce = nullptr;
-  int keeps = -1;         // Of a reduction: a step that it absorbs and that other steps read.
-  std::vector<int> more;  // Of a map: steps that it computes and that other steps read.
+  int keeps = -1;         // A step that a reduction absorbs and that other steps read; -1: none.
+  std::vector<int> more;  // Steps that a map computes and that other steps read.
   bool by_runs = false;   // True: a sum that reads an input in runs, without a load (fuse_runs()).
   const std::string* pattern = nullptr;  // The name of its formula, if it is one of row_patterns.h.
 };
