@@ -110,7 +110,7 @@ TEST_F(NaiveTest, LossesAreThoseOfTheNaiveKernelsUnderEveryPlan) {
              steps_ * config_.data.batch * config_.data.seq, steps_, naive.front(), naive.back(), apart);
   EXPECT_LT(apart, 1e-4);
   EXPECT_NE(naive.front(), naive.back());
-  for (const StepPolicy policy : policy_ladder())
+  for (const StepPolicy policy : policies_on_device())
     for (const int threads : {1, 2}) {
       const std::vector<float> losses = train({.policy = policy}, threads);
       for (size_t i = 0; i < ours.size(); ++i)

@@ -134,7 +134,7 @@ class Train : public ::testing::Test {
 TEST_F(Train, EveryPolicyAndBudgetGivesTheSameBitsAtThePredictedPeak) {
   std::vector<std::string> losses;
   int64_t least = INT64_MAX, most = 0;
-  for (const StepPolicy policy : policy_ladder()) {
+  for (const StepPolicy policy : policies_on_device()) {
     TrainConfig c = config(std::string(policy_name(policy)), 6);
     c.memory.policy = policy_name(policy);
     const Outcome o = train(c, std::nullopt);
@@ -238,7 +238,7 @@ TEST_F(Train, ManyPlacementsGiveTheSameLosses) {
   std::vector<std::string> losses;
   int n = 0;
   int number = 0;
-  for (const Placement& p : placement_ladder(c, decoder_model(c)->sizes())) {
+  for (const Placement& p : open_placements(c, decoder_model(c)->sizes())) {
     if (++number % 2 == 0) continue;  // its neighbours differ in one place
     c.memory.policy = policy_name(p.policy);
     c.memory.optimizer = memory_kind_name(p.optimizer);
@@ -266,10 +266,10 @@ TEST_F(Train, UpdatesThatNeedNoNormOfAllGiveTheSameLosses) {
     c.memory.disk = int64_t{1} << 30;
     c.optimizer.clip = 0;
     std::vector<std::string> losses;
-    const std::vector<Placement> ladder = placement_ladder(c, decoder_model(c)->sizes());
-    for (size_t i = 0; i < ladder.size(); i += moments == "f32" ? 17 : 40)
+    const std::vector<Placement> placements = open_placements(c, decoder_model(c)->sizes());
+    for (size_t i = 0; i < placements.size(); i += moments == "f32" ? 17 : 40)
       for (const std::optional<int64_t> budget : {std::optional<int64_t>(), {int64_t{8} << 20}}) {
-        const Placement& p = ladder[i];
+        const Placement& p = placements[i];
         c.memory.policy = policy_name(p.policy);
         c.memory.optimizer = memory_kind_name(p.optimizer);
         c.memory.parameters = memory_kind_name(p.parameters);
@@ -444,7 +444,7 @@ TEST_F(Train, TheLossIsChunkedByItself) {
   EXPECT_EQ(to_string(choose(chunked)->placement), "save_all, loss chunked");
   EXPECT_EQ(to_string(choose(chunked - 1)->placement), "save_dots, loss chunked");
   c.train.loss_chunk = 64;
-  for (const Placement& p : placement_ladder(c, decoder_model(c)->sizes())) EXPECT_FALSE(p.chunked_loss);
+  for (const Placement& p : open_placements(c, decoder_model(c)->sizes())) EXPECT_FALSE(p.chunked_loss);
 }
 
 // Of few tokens and a head that lies elsewhere chunks may need more, as they hold the head to their
@@ -491,7 +491,7 @@ TEST_F(Train, WhatFitsASmallBudgetFitsALargerOne) {
   c.memory.parameters = "device";
   const Job job(c, 1, decoder_model);
   const auto needs = [&](const JobPlan& plan) { return device_bytes(c, plan.peak_bytes); };
-  const int64_t least = needs(job.plan(placement_ladder(c, decoder_model(c)->sizes())[0]));
+  const int64_t least = needs(job.plan(open_placements(c, decoder_model(c)->sizes())[0]));
   for (int64_t budget = least; budget < 2 * least; budget += least / 7) {
     const Choice choice = choose_plan(job, budgets_of(c, budget));
     ASSERT_TRUE(choice.plan) << budget << " where " << least << " is enough";

@@ -12,7 +12,8 @@
 #include "stowage/ir/print.h"
 #include "stowage/session/compile.h"
 #include "stowage/plan/memory_plan.h"
-#include "stowage/session/step_times.h"
+#include "stowage/runtime/null/built_in_devices.h"
+#include "stowage/runtime/null/simulate.h"
 #include "tests/fuzz/child_process.h"
 #include "tests/fuzz/random_program.h"
 #include "tests/fuzz/random_step.h"
@@ -27,6 +28,10 @@ using testing::RandomProgram;
 // step is within 3 % of its busiest stream (`hides_well`), and that stream has some launches more
 // or fewer by how work is tiled.
 constexpr double kAsFast = 1.05;
+
+double step_s(const Executable& program) {
+  return simulate(program.schedule(), *usual_cpu()).step_s;
+}
 
 CompileOptions options_of(const RandomProgram& program) {
   constexpr int64_t kTiles[] = {kTileBytes, kTileBytes, 1 << 14, 256, 32};
@@ -83,7 +88,7 @@ std::string check_kind(const RandomProgram& program, MemoryKind limited) {
       fastest_at = capacity;
       continue;
     }
-    const double time = relative_step_time(p->schedule(), fastest->schedule());
+    const double time = step_s(*p) / step_s(*fastest);
     if (time > kAsFast)
       return fmt::format("is slower by {:.3f} with a capacity of {} than with {}", time - 1,
                          capacity, fastest_at);

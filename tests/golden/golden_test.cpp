@@ -51,6 +51,7 @@
 #include "stowage/passes/units_text.h"
 #include "stowage/passes/unroll.h"
 #include "stowage/passes/view.h"
+#include "stowage/runtime/null/built_in_devices.h"
 #include "stowage/session/overlap.h"
 #include "tests/support/source_path.h"
 
@@ -162,7 +163,7 @@ std::string overlapped(const Graph& graph, std::optional<int64_t> device_bytes) 
   Device::Capacities capacities = {Device::unlimited_bytes(), Device::unlimited_bytes(),
                                    Device::unlimited_bytes()};
   if (device_bytes) capacities[0] = *device_bytes;
-  planned = overlap(std::move(planned), 4, capacities);
+  planned = overlap(std::move(planned), 4, capacities, *usual_cpu());
   return text_of(planned.schedule) +
          fmt::format("device: {} bytes\n", planned.plan.analysis.device().total_bytes);
 }

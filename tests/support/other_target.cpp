@@ -55,7 +55,8 @@ class OtherTarget::Guarded final : public BoundKernel {
   std::thread::id bound_by_ = std::this_thread::get_id();
 };
 
-OtherTarget::OtherTarget(int threads) : Target(threads), cpu_(host_target(threads)) {}
+OtherTarget::OtherTarget(int threads)
+    : Target(threads, host_target(threads)->description()), cpu_(host_target(threads)) {}
 
 StreamTiming OtherTarget::stream_timing() const {
   return StreamTiming::kAtWait;

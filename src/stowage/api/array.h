@@ -1,4 +1,4 @@
-// Array: a value that is concrete (has data), traced (belongs to a graph) or abstract (only a type).
+// Array: a value that is concrete (has data), traced (in a graph) or abstract (only a type).
 // Not the functions over arrays; see math.h, shaping.h, reduce.h and others.
 #pragma once
 

@@ -29,7 +29,8 @@ CheckpointResult run_checkpoint(const TreeRef& arguments, const LeafFunction& fu
 /// Checkpoints nest. Outside a trace a call calls `function`.
 /// Source: JAX's jax.checkpoint (remat).
 template <typename F>
-auto checkpoint(F function, ir::PolicyPtr policy = nullptr, CheckpointOptions options = {}, STOW_AT) {
+auto checkpoint(F function, ir::PolicyPtr policy = nullptr, CheckpointOptions options = {},
+                STOW_AT) {
   return [function = std::make_shared<F>(std::move(function)), policy = std::move(policy), options,
           at](const auto&... args) {
     check_function<F, AsTree<std::remove_cvref_t<decltype(args)>>...>();

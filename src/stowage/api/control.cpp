@@ -235,7 +235,9 @@ std::vector<Array> run_while(const LoopRequest& request, const LeafFunction& con
   const CallSiteScope site(request.at);
   return traced_or_run("while_loop", [&]() -> std::vector<Array> {
     LoopBody loop = loop_body("while_loop", request.init);
-    loop.body = [&](std::span<const Array> inputs) { return carry_of("while_loop", request, inputs); };
+    loop.body = [&](std::span<const Array> inputs) {
+      return carry_of("while_loop", request, inputs);
+    };
     std::vector<Array> carry = leaves_of(request.init);
     check_loop_carry(loop.what, carry, loop.carry_paths);
     return record_while(loop, std::move(carry), [&](std::span<const Array> inputs) {
@@ -266,8 +268,8 @@ std::vector<Array> run_fori(const LoopRequest& request, const Operand& lower,
       if (outputs.size() != inputs.size() - 1)
         trace_error_here("[fori_loop] the body returns {} arrays, the carry has {}", outputs.size(),
                          inputs.size() - 1);
-      outputs.insert(outputs.begin(),
-                     binary_op(OpKind::kAdd, inputs[0], scalar_constant(1, WeakDType{dtype, weak})));
+      outputs.insert(outputs.begin(), binary_op(OpKind::kAdd, inputs[0],
+                                                scalar_constant(1, WeakDType{dtype, weak})));
       return outputs;
     };
     std::vector<Array> carry = leaves_of(request.init);

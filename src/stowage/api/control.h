@@ -43,9 +43,10 @@ constexpr bool check_alike() {
 // True if a body's result has the carry's C++ type; else compilation fails with a message.
 template <typename R, typename Carry>
 constexpr bool check_carry() {
-  static_assert(std::same_as<R, Carry> || std::same_as<R, void>,
-                "stowage: the body must return the carry, of the type that it is given: one Array, or "
-                "one tree; several values are a tree, such as std::pair or std::tuple");
+  static_assert(
+      std::same_as<R, Carry> || std::same_as<R, void>,
+      "stowage: the body must return the carry, of the type that it is given: one Array, or "
+      "one tree; several values are a tree, such as std::pair or std::tuple");
   return std::same_as<R, Carry>;
 }
 

@@ -49,7 +49,8 @@ struct ConvOptions {
   int64_t batch_groups = 1;    ///< Groups of the batch that are convolved separately.
 };
 /// XLA's general convolution, which does not reverse the kernel.
-/// Shapes:  lhs [N, C, S...], rhs [O, C / feature_groups, K...]; returns [N / batch_groups, O, T...]
+/// Shapes:  lhs [N, C, S...], rhs [O, C / feature_groups, K...];
+///          returns [N / batch_groups, O, T...]
 ///          with T = (padded and dilated S - dilated K) / stride + 1, in the orders asked for.
 /// Types:   one dtype by promotion; sums of f16 and bf16 in f32.
 /// Memory:  scratch: lhs with padding and dilation applied, if there is any.
@@ -92,6 +93,7 @@ Array max_pool(const Operand& x, const Dims& window, const Dims& strides = {},
 Array min_pool(const Operand& x, const Dims& window, const Dims& strides = {},
                const Padding& padding = "VALID");  ///< The smallest in each window.
 Array avg_pool(const Operand& x, const Dims& window, const Dims& strides = {},
-               const Padding& padding = "VALID", bool count_padding = true);  ///< The mean of each window.
+               const Padding& padding = "VALID",
+               bool count_padding = true);  ///< The mean of each window.
 
 }  // namespace stow

@@ -183,8 +183,8 @@ Array ptp(const Operand& x, const Axes& axes, bool keepdims) {
 
 namespace {
 
-// Weights of the extents that `axes` of x have, in that order, as weights along these axes; others as
-// they are.
+// Weights of the extents that `axes` of x have, in that order, as weights along these axes; others
+// as they are.
 Array along(const Array& weights, const Dims& axes, const Array& x) {
   Dims extents, order(axes.size()), shape(static_cast<size_t>(x.rank()), 1);
   for (const int64_t axis : axes) {

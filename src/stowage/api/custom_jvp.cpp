@@ -115,7 +115,8 @@ CustomVjpResult run_custom_jvp(const CustomJvpRequest& request) {
 }
 
 void add_tangents(const TreeRef& result, const TreeRef& tangent, std::vector<Array>& sums) {
-  check_same_structure(result, tangent, "[defjvps] the result and what a rule gives of its tangent:");
+  check_same_structure(result, tangent,
+                       "[defjvps] the result and what a rule gives of its tangent:");
   const std::vector<Array> of = leaves_of(result), parts = leaves_of(tangent);
   for (size_t i = 0; i < parts.size(); ++i)
     if (!parts[i].empty() && is_float(of[i].dtype()))

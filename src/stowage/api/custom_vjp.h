@@ -65,9 +65,10 @@ auto custom_vjp(F function, Forward forward, Backward backward, STOW_AT) {
     const auto call_backward = [&backward = *backward](const OwnedTree& like,
                                                        std::span<const Array> leaves) {
       const Pair pair = tree_unflatten(*static_cast<const Pair*>(like.ref.tree), leaves);
-      static_assert(std::is_invocable_v<Backward&, const Residuals&, const R&>,
-                    "stowage: the backward rule takes (residuals, cotangent), the cotangent being of "
-                    "the type that the function returns");
+      static_assert(
+          std::is_invocable_v<Backward&, const Residuals&, const R&>,
+          "stowage: the backward rule takes (residuals, cotangent), the cotangent being of "
+          "the type that the function returns");
       auto cotangents = backward(pair.second, pair.first);
       using C = decltype(cotangents);
       static_assert(is_tree<C>(), "stowage: the backward rule must return a tree of arrays");

@@ -38,7 +38,8 @@ void check_devices(const char* what, const std::vector<DevicePtr>& devices) {
   }
 }
 
-// The devices of a process that has named none: each has its share of the host's memory and threads.
+// The devices of a process that has named none: each has its share of the host's memory and
+// threads.
 std::vector<DevicePtr> shares_of_host(const comm::World& world) {
   const int n = world.devices() * world.n_on_host();
   if (n == 1) return {Device::cpu()};
@@ -90,9 +91,10 @@ Processes::Processes(int index, int count, std::vector<DevicePtr> local,
     for (size_t i = 0; i < local_.size(); ++i) {
       // No capacity: a request for its memory names it and fails.
       const DevicePtr device =
-          process == index_ ? local_[i]
-                            : std::make_shared<Device>(fmt::format("process {}, device {}", process, i),
-                                                       Device::Capacities{}, 1);
+          process == index_
+              ? local_[i]
+              : std::make_shared<Device>(fmt::format("process {}, device {}", process, i),
+                                         Device::Capacities{}, 1);
       process_of_.emplace(device.get(), process);
       rank_of_.emplace(device.get(), static_cast<int32_t>(all_.size()));
       all_.push_back(device);

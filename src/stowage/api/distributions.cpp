@@ -187,7 +187,8 @@ Array randint(const Operand& key, const Shape& shape, const Array& low, const Ar
     if (!narrow && !wide)  // a bound just above the dtype's largest number
       size = where(astype(spread(high), counts) > most, size + 1, size);
     const Array span = where(above > lowest, size, scalar_constant(1, words));
-    const Array root = rem(scalar_constant(wide ? int64_t{1} << 32 : int64_t{1} << 16, words), span);
+    const Array root =
+        rem(scalar_constant(wide ? int64_t{1} << 32 : int64_t{1} << 16, words), span);
     const Array factor = rem(root * root, span);
     return astype(drawn(k, shape, words, astype(lowest, drawn_as), span, factor), dtype);
   });

@@ -56,8 +56,8 @@ ElementReader::ElementReader(const Array& x)
 }
 
 bool ElementReader::is_complete() const {
-  return literal_ ||
-         std::all_of(tiles_.begin(), tiles_.end(), [](const Tile& t) { return t.buffer != nullptr; });
+  return literal_ || std::all_of(tiles_.begin(), tiles_.end(),
+                                 [](const Tile& t) { return t.buffer != nullptr; });
 }
 
 void ElementReader::read(int64_t first, std::span<std::byte> out) const {
@@ -86,7 +86,8 @@ DeviceBufferPtr write_buffer(
   if (bytes > 0 && !data && !place.disk) {
     std::vector<std::byte> piece(static_cast<size_t>(std::min(kPieceBytes, bytes)));
     for (int64_t at = 0; at < bytes; at += kPieceBytes) {
-      const auto part = std::span(piece).first(static_cast<size_t>(std::min(kPieceBytes, bytes - at)));
+      const auto part =
+          std::span(piece).first(static_cast<size_t>(std::min(kPieceBytes, bytes - at)));
       write(at, part);
       buffer->write(at, part);
     }

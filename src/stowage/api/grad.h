@@ -114,8 +114,9 @@ TreeRef aux_of(const TreeRef& result) {
 }
 template <typename R>
 constexpr void check_pair() {
-  static_assert(tree_detail::is_pair<R>, "stowage: the function must return std::pair(result, aux), aux being "
-                            "any tree of arrays");
+  static_assert(tree_detail::is_pair<R>,
+                "stowage: the function must return std::pair(result, aux), aux being "
+                "any tree of arrays");
 }
 
 // Calls a function whose Jacobian is asked for, and checks that it returns one Array.
@@ -325,7 +326,9 @@ template <typename F>
 auto jacrev(F function) {
   return
       [function = std::make_shared<F>(std::move(function))](const Array& x, const auto&... rest) {
-        const auto of_x = [&](const Array& at) { return grad_detail::one_array(*function, at, rest...); };
+        const auto of_x = [&](const Array& at) {
+          return grad_detail::one_array(*function, at, rest...);
+        };
         const auto [y, pullback] = vjp(of_x, x);
         const auto& pull = pullback;
         return jacobian_of(x, y, [&pull](const Array& ct) { return std::get<0>(pull(ct)); });

@@ -137,10 +137,10 @@ void keep_crossing_donations(JitEntry& entry) {
       type.kind = static_cast<MemoryKind>(kind);
       if (type.kind == from || !take(type)) continue;
       entry.options.donated[i] = false;
-      log_warning(fmt::format("[{}] argument {} is donated on {} and its result is on {}; a donation "
-                              "never crosses memories, the argument is kept",
-                              entry.name, entry.input_names[i], memory_kind_name(from),
-                              memory_kind_name(type.kind)));
+      log_warning(fmt::format(
+          "[{}] argument {} is donated on {} and its result is on {}; a donation "
+          "never crosses memories, the argument is kept",
+          entry.name, entry.input_names[i], memory_kind_name(from), memory_kind_name(type.kind)));
     }
   }
 }

@@ -161,7 +161,9 @@ template <typename F>
 auto jacfwd(F function) {
   return
       [function = std::make_shared<F>(std::move(function))](const Array& x, const auto&... rest) {
-        const auto of_x = [&](const Array& at) { return grad_detail::one_array(*function, at, rest...); };
+        const auto of_x = [&](const Array& at) {
+          return grad_detail::one_array(*function, at, rest...);
+        };
         const auto [y, along] = linearize(of_x, x);
         return forward_jacobian_of(x, y, [&f = along](const Array& dx) { return f(dx); });
       };

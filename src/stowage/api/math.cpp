@@ -66,8 +66,8 @@ Array integer_power(const Array& x, int64_t n) {
   return result;
 }
 
-// 1 / x^-n. By that quotient its gradient would take the square of x^-n, which overflows; so it has a
-// rule, and so has its gradient, as a rule's own rule is traced at once, up to the third.
+// 1 / x^-n. By that quotient its gradient would take the square of x^-n, which overflows; so it has
+// a rule, and so has its gradient, as a rule's own rule is traced at once, up to the third.
 Array negative_power(const Array& x, int64_t n, int rules = 3) {
   const auto value = [n](const Array& a) { return reciprocal(integer_power(a, -n)); };
   if (n == -1 || rules == 0) return value(x);

@@ -47,7 +47,8 @@ Array copied_to(const Array& x, const DevicePtr& device, MemoryKind kind) {
                                           }));
 }
 
-// True if each process of the sharding places its own copy of x: a value that none has placed by name.
+// True if each process of the sharding places its own copy of x: a value that none has placed by
+// name.
 bool is_placed_from_copies(const Array& x, const NamedSharding* mesh) {
   return mesh && x.is_concrete() && !is_sharded(x) && !is_fully_addressable(Sharding(*mesh));
 }
@@ -83,9 +84,10 @@ PlacedLeaf placed_leaf_of(const Array& x, const NamedSharding& to, std::string p
   const ElementReader reader(x);
   ArrayType type = x.type();
   type.kind = to.memory_kind();
-  return {std::move(path), type,
-          fingerprint_of(type, type.dtype, type.elems(),
-                         [&](int64_t first, std::span<std::byte> out) { reader.read(first, out); })};
+  return {
+      std::move(path), type,
+      fingerprint_of(type, type.dtype, type.elems(),
+                     [&](int64_t first, std::span<std::byte> out) { reader.read(first, out); })};
 }
 
 Array device_put(const Operand& x, const Sharding& to, const PlacementOptions& options) {

@@ -152,8 +152,8 @@ PartitionSpec spec_of(const AxisSharding& sharding, const MeshShape& mesh) {
 
 }  // namespace
 
-// One communicator a position. Programs of one mesh run one after another, so they share them: memory in
-// which positions meet is there once a mesh, not once a program.
+// One communicator a position. Programs of one mesh run one after another, so they share them:
+// memory in which positions meet is there once a mesh, not once a program.
 class ThreadRanks {
  public:
   /// Those of a mesh within this process, made when first asked for.
@@ -247,7 +247,8 @@ MeshRunner::MeshRunner(sharding::Mesh mesh, ExecutablePtr program)
       is_fully_local_ = false;
       continue;
     }
-    local_.push_back({{nullptr, {}, i}, device, local_.empty() ? program_ : program_->bound_again()});
+    local_.push_back(
+        {{nullptr, {}, i}, device, local_.empty() ? program_ : program_->bound_again()});
   }
 }
 
@@ -266,7 +267,8 @@ void MeshRunner::connect() {
   }
 }
 
-// A program that differs would be found at some collective, or at none: two plans may hold the same ones.
+// A program that differs would be found at some collective, or at none: two plans may hold the same
+// ones.
 void MeshRunner::check_same_programs() {
   if (is_fully_local_ || local_.empty() || is_checked_) return;
   const auto all = processes();

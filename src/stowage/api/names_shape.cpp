@@ -191,7 +191,8 @@ Array put_along_axis(const Operand& x, const Operand& indices, const Operand& va
     const Array places = resolve_negative(given, a.shape()[static_cast<int>(along)]);
     const AlongAxisGather p(a.shape(), given.shape(), along);
     const Array updates = with_weak(convert_to(v, a.dtype()), false);
-    const Array result = record1(OpKind::kScatter, p.params, {a, reshape(places, p.vectors), updates});
+    const Array result =
+        record1(OpKind::kScatter, p.params, {a, reshape(places, p.vectors), updates});
     return with_weak(result, a.type().weak);
   });
 }

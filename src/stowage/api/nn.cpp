@@ -36,8 +36,8 @@ Array float_with_axes(const char* name, const Operand& x, const Axes& axes) {
 constexpr double kInf = std::numeric_limits<double>::infinity();
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
-// x less its maximum, and where that is -inf: there is no probability then, the results are NaN, and
-// the gradients, of which nothing may divide by 0, are 0.
+// x less its maximum, and where that is -inf: there is no probability then, the results are NaN,
+// and the gradients, of which nothing may divide by 0, are 0.
 struct BelowZero {
   Array x, is_void;
 };
@@ -56,8 +56,8 @@ BelowZero below_zero(const Array& x, const Axes& axes, const Array& where) {
   return below_zero(stow::where(where, x, -kInf), peak);
 }
 
-// A row of e over its sum. To add NaN is one step of a row program; to select it would be two arrays'
-// in the gradient as well.
+// A row of e over its sum. To add NaN is one step of a row program; to select it would be two
+// arrays' in the gradient as well.
 Array share(const Array& e, const Array& total, const Array& is_void) {
   return e / where(is_void, 1.0, total) + where(is_void, kNaN, 0.0);
 }

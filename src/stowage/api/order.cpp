@@ -274,8 +274,8 @@ Array searchsorted(const Operand& sorted, const Operand& values, bool right) {
   if (s.rank() != 1)
     trace_error_here("[searchsorted] expected a vector, got {}", to_string(s.type()));
   return run_as_one("searchsorted", [&] {
-    // Binary search, a halving at a time for all values: `place` elements lie below for certain, and
-    // fewer than 2 * step more do. NaN is the largest number.
+    // Binary search, a halving at a time for all values: `place` elements lie below for certain,
+    // and fewer than 2 * step more do. NaN is the largest number.
     Array place = zeros(v.shape(), DType::kI32);
     const int64_t n = s.size();
     for (auto step = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(n))); step > 0;

@@ -49,7 +49,8 @@ void check_same_on_processes(const NamedSharding& to, std::span<const PlacedLeaf
   std::vector<std::vector<int32_t>> odd;
   {
     const std::lock_guard lock(all->collectives_mutex());
-    odd = all->communicator().compare(all->group_of(members), label.empty() ? "device_put" : label, items);
+    odd = all->communicator().compare(all->group_of(members), label.empty() ? "device_put" : label,
+                                      items);
   }
   std::string text;
   size_t n_odd = 0;
@@ -79,10 +80,11 @@ void check_same_parts(const char* what, const Array& x) {
   std::vector<comm::Fingerprint> all_parts(devices.size());
   for (const Shards::Part& part : x.impl()->storage->shards->parts) {
     Digest content, length;
-    std::vector<std::byte> piece(static_cast<size_t>(std::min(part.buffer->bytes(), kDigestPieceBytes)));
+    std::vector<std::byte> piece(
+        static_cast<size_t>(std::min(part.buffer->bytes(), kDigestPieceBytes)));
     for (int64_t at = 0; at < part.buffer->bytes(); at += kDigestPieceBytes) {
-      const auto some =
-          std::span(piece).first(static_cast<size_t>(std::min(kDigestPieceBytes, part.buffer->bytes() - at)));
+      const auto some = std::span(piece).first(
+          static_cast<size_t>(std::min(kDigestPieceBytes, part.buffer->bytes() - at)));
       part.buffer->read(at, some);
       content.update(some);
     }
@@ -97,8 +99,9 @@ void check_same_parts(const char* what, const Array& x) {
     const std::string label = to_string(current_provenance());
     auto* const words = reinterpret_cast<std::byte*>(all_parts.data());
     const std::lock_guard lock(all->collectives_mutex());
-    all->communicator().all_reduce(all->group_of(members), label.empty() ? what : label, ReduceKind::kMax,
-                                   DType::kU64, 2 * static_cast<int64_t>(devices.size()), words, words);
+    all->communicator().all_reduce(all->group_of(members), label.empty() ? what : label,
+                                   ReduceKind::kMax, DType::kU64,
+                                   2 * static_cast<int64_t>(devices.size()), words, words);
   }
   std::map<int64_t, std::map<comm::Fingerprint, int>> counts;  // by tile
   for (size_t i = 0; i < devices.size(); ++i)

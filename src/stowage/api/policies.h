@@ -49,8 +49,9 @@ ir::PolicyPtr save_and_offload_only_these_names(std::vector<std::string> saved,
 ir::PolicyPtr save_from_both_policies(ir::PolicyPtr a, ir::PolicyPtr b);
 /// A user-defined policy. `decide` is called for each value and returns keep, recompute or offload.
 /// Errors: TraceError if `decide` is empty.
-ir::PolicyPtr custom_policy(std::string name, std::function<ir::PolicyAnswer(const ir::PolicyQuery&)> decide,
-                        SourceLocation at = {__builtin_FILE(), __builtin_LINE()});
+ir::PolicyPtr custom_policy(std::string name,
+                            std::function<ir::PolicyAnswer(const ir::PolicyQuery&)> decide,
+                            SourceLocation at = {__builtin_FILE(), __builtin_LINE()});
 
 /// Returns the policy that a printed graph names: "dots_saveable", "save_only_these_names(a, b)".
 /// Null for any other name, such as that of a user-defined policy.

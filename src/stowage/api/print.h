@@ -32,7 +32,8 @@ std::ostream& operator<<(std::ostream& out, DType dtype);            ///< "f32".
 
 /// The format of a debug_print call, and the place of the call.
 struct DebugFormat {
-  DebugFormat(const char* format, const char* file = __builtin_FILE(),  // NOLINT: converts by design
+  DebugFormat(const char* format,
+              const char* file = __builtin_FILE(),  // NOLINT: converts by design
               int line = __builtin_LINE())
       : text(format), at{file, line} {}  ///< From a literal.
   DebugFormat(std::string format, const char* file = __builtin_FILE(),  // NOLINT
@@ -41,14 +42,15 @@ struct DebugFormat {
   std::string text;
   SourceLocation at;
 };
-void run_debug_print(const DebugFormat& format, const std::vector<Array>& arrays);  ///< debug_print.
+void run_debug_print(const DebugFormat& format,
+                     const std::vector<Array>& arrays);  ///< debug_print.
 
 /// Prints a line to standard output: inside a trace, each time the program runs past the call;
 /// outside a trace, at once.
 ///   debug_print("loss {} after {:.3f}", loss, x);
-/// Format:   `{}` stands for the elements of the next array, `{1}` for those of array 1, `{:.3f}` for
-///           elements formatted so; `{{` and `}}` are braces. Arrays are printed as elements_to_string
-///           gives them; C++ numbers may stand for arrays.
+/// Format:   `{}` stands for the elements of the next array, `{1}` for those of array 1, `{:.3f}`
+///           for elements formatted so; `{{` and `}}` are braces. Arrays are printed as
+///           elements_to_string gives them; C++ numbers may stand for arrays.
 /// Order:    a program prints in the order of the calls, also through grad, checkpoint, loops and
 ///           branches. A scan prints in each iteration; a backward pass prints nothing a second
 ///           time. Under vmap each example prints its line, one after another. A cond whose

@@ -84,9 +84,9 @@ Array both_words(const Words& w) {
   return high | convert_to(w.lo, DType::kU64);
 }
 
-// u * (high - low) + low with one rounding for f32 and f16: JAX's compilers fuse the multiply and the
-// add. In f64 the product is exact and the second rounding all but never shows. Where the width is a
-// power of two the product is exact anyway.
+// u * (high - low) + low with one rounding for f32 and f16: JAX's compilers fuse the multiply and
+// the add. In f64 the product is exact and the second rounding all but never shows. Where the width
+// is a power of two the product is exact anyway.
 Array stretch(const Array& u, double low, double high) {
   const DType dtype = u.dtype();
   if (dtype == DType::kF16) {

@@ -12,7 +12,8 @@ namespace {
 // Bytes that pass from one process to another at a time.
 constexpr int64_t kPieceBytes = 1 << 18;
 
-// Elements that one process needs of another: of `source_tile`, the part that `tile` shares with it.
+// Elements that one process needs of another: of `source_tile`, the part that `tile` shares with
+// it.
 struct Transfer {
   int from = 0, to = 0;
   int64_t source_tile = 0, tile = 0;
@@ -211,8 +212,8 @@ Array reshard_over_mesh(const Array& x, const NamedSharding& to) {
           name_processes(members), describe(x), to_string(Sharding(to)));
     }
   }
-  const bool takes_part =
-      !transfers.empty() && std::find(members.begin(), members.end(), all->index()) != members.end();
+  const bool takes_part = !transfers.empty() &&
+                          std::find(members.begin(), members.end(), all->index()) != members.end();
   std::vector<Shards::Part> parts;
   const auto make_parts = [&] {
     for (int64_t position = 0; position < to.mesh().size(); ++position) {

@@ -37,7 +37,8 @@ Array zeros_like(const Operand& x);                               ///< All 0.
 Array zeros_like(const Operand& x, std::optional<DType> dtype);  ///< All 0.
 Array ones_like(const Operand& x);                                ///< All 1.
 Array ones_like(const Operand& x, std::optional<DType> dtype);   ///< All 1.
-Array full_like(const Operand& x, ScalarValue value, std::optional<DType> dtype = {});  ///< All `value`.
+Array full_like(const Operand& x, ScalarValue value,
+                std::optional<DType> dtype = {});  ///< All `value`.
 /// 0, 1, …, stop - 1; or start, start + step, … before stop.
 Array arange(int64_t stop, DType dtype = DType::kI32, STOW_AT);
 Array arange(int64_t start, int64_t stop, int64_t step = 1, DType dtype = DType::kI32, STOW_AT);

@@ -21,7 +21,8 @@ ShardIndex whole_index(const Shape& shape) {
   return index;
 }
 
-Array shard_of(const Array& x, const DevicePtr& device, const Shape& shape, DeviceBufferPtr buffer) {
+Array shard_of(const Array& x, const DevicePtr& device, const Shape& shape,
+               DeviceBufferPtr buffer) {
   Array data = make_concrete(ArrayType{x.dtype(), shape, x.type().kind}, std::move(buffer));
   data.impl()->sharding = std::make_shared<const Sharding>(
       SingleDeviceSharding(device, memory_kind_name(x.type().kind)));
@@ -163,9 +164,9 @@ Array make_array_from_callback(const Shape& shape, const Sharding& sharding,
         }
         const ElementReader reader(part);
         check_complete(kWhat, part, reader);
-        return write_part(device, ArrayType{*dtype, part.shape(), type.kind},
-                          whole_index(part.shape()),
-                          [&](int64_t first, std::span<std::byte> out) { reader.read(first, out); });
+        return write_part(
+            device, ArrayType{*dtype, part.shape(), type.kind}, whole_index(part.shape()),
+            [&](int64_t first, std::span<std::byte> out) { reader.read(first, out); });
       });
   if (!dtype)
     trace_error_here(
@@ -186,17 +187,19 @@ Array make_array_from_fill(
   check_shape("make_array_from_fill", shape);
   const ArrayType type{dtype, shape, sharding.memory_kind()};
   check_sharding("make_array_from_fill", sharding, type);
-  Array array = array_from_parts(type, sharding, [&](const DevicePtr& device, const ShardIndex& index) {
-    const int64_t bytes = elems_of(index) * dtype_bytes(dtype);
-    if (type.kind != MemoryKind::kDisk)
-      return write_buffer(device, bytes, type.kind,
-                          [&](int64_t, std::span<std::byte> out) { fill(index, out); });
-    std::vector<std::byte> part(static_cast<size_t>(bytes));
-    fill(index, part);
-    return write_buffer(device, bytes, type.kind, [&](int64_t offset, std::span<std::byte> out) {
-      std::memcpy(out.data(), part.data() + offset, out.size());
-    });
-  });
+  Array array =
+      array_from_parts(type, sharding, [&](const DevicePtr& device, const ShardIndex& index) {
+        const int64_t bytes = elems_of(index) * dtype_bytes(dtype);
+        if (type.kind != MemoryKind::kDisk)
+          return write_buffer(device, bytes, type.kind,
+                              [&](int64_t, std::span<std::byte> out) { fill(index, out); });
+        std::vector<std::byte> part(static_cast<size_t>(bytes));
+        fill(index, part);
+        return write_buffer(device, bytes, type.kind,
+                            [&](int64_t offset, std::span<std::byte> out) {
+                              std::memcpy(out.data(), part.data() + offset, out.size());
+                            });
+      });
   if (options.check_same) check_same_parts("make_array_from_fill", array);
   return array;
 }

@@ -211,7 +211,8 @@ Array reduce_precision(const Operand& x, int exponent_bits, int mantissa_bits) {
         exponent_bits, mantissa_bits);
   return run_as_one("reduce_precision", [&] {
     const auto round = [=](const Array& v) {
-      return computed(v, [=](const Array& w) { return rounded_to(w, exponent_bits, mantissa_bits); });
+      return computed(v,
+                      [=](const Array& w) { return rounded_to(w, exponent_bits, mantissa_bits); });
     };
     const auto forward = [=](const Array& v) { return std::pair(round(v), None{}); };
     const auto backward = [=](None, const Array& ct) { return round(ct); };

@@ -31,8 +31,8 @@ std::array<Array, n> where_all(const Array& condition, const std::array<Array, n
   return chosen;
 }
 
-// The sum of x^n / ((a + 1) … (a + n)) over n from 0, where `wanted`: each element until its terms no
-// longer count.
+// The sum of x^n / ((a + 1) … (a + n)) over n from 0, where `wanted`: each element until its terms
+// no longer count.
 Sum power_series(const Array& a, const Array& x, const Array& wanted, double epsilon) {
   using State = std::array<Array, 6>;  // open, a + n, term and sum, and the slopes of these
   const auto next = [&](const State& s) {
@@ -62,8 +62,9 @@ Sum continued_fraction(const Array& a, const Array& x, const Array& wanted, doub
     const Array value = where(usable, p / q, s[1]);
     const Array slope = where(usable, (dp - value * dq) / q, s[2]);
     const Array off = abs(value - s[1]), off_slope = abs(slope - s[2]);
-    const Array open = logical_or(logical_not(usable), logical_or(off > epsilon * abs(value),
-                                                                  off_slope > epsilon * abs(slope)));
+    const Array open =
+        logical_or(logical_not(usable),
+                   logical_or(off > epsilon * abs(value), off_slope > epsilon * abs(slope)));
     const Array scale = where(abs(p) > kTooLarge, 1 / kTooLarge, 1.0);
     State made{logical_and(open, n < 4000.0), value, slope, y, z, n, p, q, s[6], s[7], dp, dq,
                s[10], s[11]};

@@ -285,10 +285,11 @@ T tree_unflatten(const T& prototype, std::span<const Array> leaves) {
 template <typename F, concepts::Tree T, concepts::Tree... Rest>
 T tree_map(F&& f, const T& tree, const Rest&... rest) {
   using Leaf = const Array&;
-  static_assert(std::is_invocable_v<F&, Leaf, decltype((void)rest, std::declval<Leaf>())...>,
-                "stowage: the function cannot be called with one leaf of each tree. If it has more "
-                "parameters, with defaults, C++ does not see them here: pass a lambda that calls it, "
-                "[](const Array& x) { return softmax(x); }");
+  static_assert(
+      std::is_invocable_v<F&, Leaf, decltype((void)rest, std::declval<Leaf>())...>,
+      "stowage: the function cannot be called with one leaf of each tree. If it has more "
+      "parameters, with defaults, C++ does not see them here: pass a lambda that calls it, "
+      "[](const Array& x) { return softmax(x); }");
   (check_same_structure(tree_ref(tree), tree_ref(rest), "[tree_map]"), ...);
   std::vector<Array> leaves = tree_leaves(tree);
   const std::array<std::vector<Array>, sizeof...(Rest)> others = {tree_leaves(rest)...};

@@ -142,8 +142,9 @@ Result<Array> load_shards(const SafetensorsFile& file, const std::string& name, 
     DeviceBufferPtr& known = by_tile[tile];
     DeviceBufferPtr buffer;
     if (known) {
-      buffer = write_buffer(device, known->bytes(), type.kind,
-                            [&](int64_t offset, std::span<std::byte> out) { known->read(offset, out); });
+      buffer =
+          write_buffer(device, known->bytes(), type.kind,
+                       [&](int64_t offset, std::span<std::byte> out) { known->read(offset, out); });
     } else {
       buffer = write_part(device, type, tiling.index_of(tile),
                           [&](int64_t first, std::span<std::byte> out) {
@@ -178,10 +179,11 @@ Result<void> save_leaves(const std::string& file, const TreeRef& tree,
                   storage.donated);
     const auto reader = std::make_shared<const ElementReader>(leaf);
     if (!reader->is_complete())
-      return fail("{}: '{}' is cut over {} ({}); put it replicated with device_put first", file,
-                  (*names)[i],
-                  name_processes(processes()->processes_of(mesh_sharding_of(leaf).mesh().devices())),
-                  to_string(Sharding(mesh_sharding_of(leaf))));
+      return fail(
+          "{}: '{}' is cut over {} ({}); put it replicated with device_put first", file,
+          (*names)[i],
+          name_processes(processes()->processes_of(mesh_sharding_of(leaf).mesh().devices())),
+          to_string(Sharding(mesh_sharding_of(leaf))));
     TensorBytes tensor{(*names)[i], leaf.dtype(), leaf.shape().dims(), {}, {}};
     if (leaf.type().bytes() > 0)
       tensor.read = [reader, width = dtype_bytes(leaf.dtype())](int64_t offset,

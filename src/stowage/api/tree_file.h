@@ -32,7 +32,8 @@ base::Result<std::vector<Array>> load_leaves(const std::string& file, const Tree
 ///         empty, or that has parts in other processes only; two leaves of one name; a tree that is
 ///         a single Array, whose path is empty, without a prefix.
 template <concepts::Tree T>
-base::Result<void> save_tree(const std::string& file, const T& tree, const TreeFileOptions& options = {}) {
+base::Result<void> save_tree(const std::string& file, const T& tree,
+                             const TreeFileOptions& options = {}) {
   return save_leaves(file, tree_ref(tree), options);
 }
 
@@ -44,7 +45,8 @@ base::Result<void> save_tree(const std::string& file, const T& tree, const TreeF
 ///         missing, surplus or of another dtype or shape than their leaf, with all names; for a
 ///         bool whose byte is neither 0 nor 1. CapacityError if the device is full.
 template <concepts::Tree T>
-base::Result<T> load_tree(const std::string& file, const T& like, const TreeFileOptions& options = {}) {
+base::Result<T> load_tree(const std::string& file, const T& like,
+                          const TreeFileOptions& options = {}) {
   const base::Result<std::vector<Array>> leaves = load_leaves(file, tree_ref(like), options);
   if (!leaves) return leaves.failure();
   return tree_unflatten(like, *leaves);

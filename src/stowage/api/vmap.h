@@ -21,7 +21,8 @@ class TreeAxes {
   TreeAxes(std::nullopt_t) : by_path_{{"", std::nullopt}} {}  // NOLINT: converts by design
   TreeAxes(std::initializer_list<std::pair<const char*, Axis>> by_path)
       : by_path_(by_path.begin(), by_path.end()) {}
-  const std::vector<std::pair<std::string, Axis>>& by_path() const { return by_path_; }  ///< As given.
+  /// The axes by path, as given.
+  const std::vector<std::pair<std::string, Axis>>& by_path() const { return by_path_; }
 
  private:
   std::vector<std::pair<std::string, Axis>> by_path_;

@@ -275,10 +275,11 @@ class Reverser {
     const auto n_args = static_cast<size_t>(node.as<CustomVjpParams>().n_args);
     for (size_t i = n_args; i < node.operands.size(); ++i)
       if (activity_.varied(node.operands[i]))
-        throw_at(node, fmt::format("[grad] a function with a rule of its own (custom_vjp, "
-                                   "custom_jvp) captures {}, by which it is differentiated; make it "
-                                   "an argument, so that the rule tells of it",
-                                   to_string(flat_.type(node.operands[i]))));
+        throw_at(node,
+                 fmt::format("[grad] a function with a rule of its own (custom_vjp, "
+                             "custom_jvp) captures {}, by which it is differentiated; make it "
+                             "an argument, so that the rule tells of it",
+                             to_string(flat_.type(node.operands[i]))));
     std::vector<ValueId> inputs = custom_residuals_[n];
     for (int i = 0; i < node.n_results; ++i)
       inputs.push_back(moved_to_memory_of(node.result(i), cotangent_or_zero(node.result(i))).id());
@@ -304,7 +305,8 @@ class Reverser {
     };
     for (int i : split.forward_consts) take(i);
     for (int i : g.active_carries) operands.push_back(cotangent_or_zero(node.result(i)));
-    for (int i : g.active_consts) operands.push_back(take_sum(node.operands[static_cast<size_t>(i)]));
+    for (int i : g.active_consts)
+      operands.push_back(take_sum(node.operands[static_cast<size_t>(i)]));
     for (int i : split.forward_xs) take(p.n_consts + p.n_carries + i);
     for (int i = 0; i < split.forward_params.n_residuals; ++i)
       operands.emplace_back(builder_, ValueId(first_residual_[n] + static_cast<size_t>(i)));

@@ -35,7 +35,8 @@ Result<int64_t> parse_bytes(std::string_view text) {
                                                    {"gib", 1073741824.0},
                                                    {"tib", 1099511627776.0}}};
   const auto bad = [&](std::string_view why) {
-    return fail("expected a size such as 64MiB, 1.5GB or a number of bytes, got '{}': {}", text, why);
+    return fail("expected a size such as 64MiB, 1.5GB or a number of bytes, got '{}': {}", text,
+                why);
   };
   double number = 0;
   const auto [end, code] =

@@ -12,13 +12,12 @@
 namespace stow {
 
 /// For each i in [0, n), begin(i) returns a function, or an empty optional to skip i. Up to
-/// min(threads, 8) of these functions run at once, each on its own thread; with threads = 1 they run
-/// on the calling thread. take(i, result) receives their results in the order of i; if it returns
-/// false, the loop ends. begin() and take() are called on the calling thread only.
-/// At first one function runs at a time; each result taken allows one more. If take() ends the
-/// loop at the first result, nothing else is computed. Functions that still run at the end are
-/// waited for, and their results are dropped. If functions throw, the exception of the lowest i is
-/// rethrown.
+/// min(threads, 8) of these functions run at once, each on its own thread; with threads = 1 they
+/// run on the calling thread. take(i, result) receives their results in the order of i; if it
+/// returns false, the loop ends. begin() and take() are called on the calling thread only. At first
+/// one function runs at a time; each result taken allows one more. If take() ends the loop at the
+/// first result, nothing else is computed. Functions that still run at the end are waited for, and
+/// their results are dropped. If functions throw, the exception of the lowest i is rethrown.
 template <typename Begin, typename Take>
 void parallel_in_order(size_t n, int threads, const Begin& begin, const Take& take) {
   using Work = typename decltype(begin(size_t{0}))::value_type;

@@ -56,7 +56,8 @@ class SlowWorkNotice::Clock {
       pending_ = false;
       const std::string limit =
           after_ == std::chrono::seconds(1) ? "a second" : fmt::format("{} ms", after_.count());
-      const std::string text = fmt::format("stowage: {} takes longer than {}\n", printable(what_), limit);
+      const std::string text =
+          fmt::format("stowage: {} takes longer than {}\n", printable(what_), limit);
       std::fputs(text.c_str(), stderr);
       std::fflush(stderr);
     }

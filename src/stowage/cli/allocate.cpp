@@ -146,7 +146,8 @@ int run_allocate(int argc, char** argv) {
   CLI::App app("Packs the buffers of a CSV file (id,lower,upper,size) into as few bytes as it can.",
                "./stowage allocate");
   app.set_help_flag("-h,--help", "This text");
-  app.add_option("FILE", flags.input, "The buffers, with half-open lifetimes; - for stdin")->required();
+  app.add_option("FILE", flags.input, "The buffers, with half-open lifetimes; - for stdin")
+      ->required();
   app.add_option("--capacity", flags.capacity,
                  "Stops at a packing of at most this size: 1MiB, 4096")
       ->type_name("SIZE");

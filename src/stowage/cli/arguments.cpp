@@ -37,7 +37,8 @@ Result<bool> parse_or_help(CLI::App& app, std::string_view command,
   } catch (const CLI::ParseError& e) {
     return fail("{}: {}", command, e.what());
   }
-  if (const Result<void> given = check_not_empty(app, fmt::format("{}: ", command)); !given) return given.failure();
+  if (const Result<void> given = check_not_empty(app, fmt::format("{}: ", command)); !given)
+    return given.failure();
   return false;
 }
 
@@ -143,10 +144,11 @@ Result<CommandLine> parse_train_arguments(const std::string& command,
   if (command != "train")
     resume->group("");  // known, to say that it has no effect; not in the help
   if (command == "plan" || command == "train" || command == "profile" || command == "sweep")
-    app.add_option("--device-description", line.device,
-                   fmt::format("The device of the step time: {}, or a file (default: this machine as "
-                               "./stowage calibrate measured it)",
-                               fmt::join(device_names(), ", ")))
+    app.add_option(
+           "--device-description", line.device,
+           fmt::format("The device of the step time: {}, or a file (default: this machine as "
+                       "./stowage calibrate measured it)",
+                       fmt::join(device_names(), ", ")))
         ->type_name("NAME");
   if (command == "plan" || command == "train" || command == "profile")
     app.add_option("--trace", line.trace_path,
@@ -159,7 +161,8 @@ Result<CommandLine> parse_train_arguments(const std::string& command,
   if (command == "train") {
     add_launch_options(app, launch);
     app.get_option("--devices")
-        ->description("Devices of each process, as threads (default: all of the mesh that its processes share)");
+        ->description(
+            "Devices of each process, as threads (default: all of the mesh that its processes share)");
   }
   if (command == "plan") {
     app.add_option("--processes", line.processes,
@@ -192,8 +195,9 @@ Result<CommandLine> parse_train_arguments(const std::string& command,
   sources.memory = line.memory_text;
   line.sources = sources;
   if (command == "sweep")
-    for (const char* setting : {"mesh.replica=1", "mesh.data=1", "mesh.model=1",
-                                "mesh.parameters=auto", "mesh.optimizer=auto", "mesh.sequence=false"})
+    for (const char* setting :
+         {"mesh.replica=1", "mesh.data=1", "mesh.model=1", "mesh.parameters=auto",
+          "mesh.optimizer=auto", "mesh.sequence=false"})
       sources.settings.emplace_back(setting);
   Result<TrainConfig> config = load_train_config(sources);
   if (!config) return config.failure();

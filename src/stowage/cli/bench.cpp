@@ -19,7 +19,8 @@ const std::vector<Bench> kBenches = {
     {"collectives", "bytes a second of each collective, beside memcpy", run_bench_collectives},
     {"placement", "memory and bytes sent for an array that each process has", run_bench_placement},
     {"program1", "ten scanned layers, more and more of them offloaded", run_program1},
-    {"program2", "four layers of gelu trained by Adam, more and more of it offloaded", run_program2},
+    {"program2", "four layers of gelu trained by Adam, more and more of it offloaded",
+     run_program2},
 };
 
 }  // namespace

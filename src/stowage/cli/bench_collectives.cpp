@@ -1,5 +1,5 @@
-// `bench collectives`: how many bytes a second each collective moves, beside memcpy in the same run. An
-// all_reduce moves the array twice, as a ring does.
+// `bench collectives`: how many bytes a second each collective moves, beside memcpy in the same
+// run. An all_reduce moves the array twice, as a ring does.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -28,7 +28,7 @@ struct Options {
 
 struct Row {
   std::string op;
-  int64_t passes = 1;      // how often the bytes of the array pass: an all_reduce scatters and gathers
+  int64_t passes = 1;  // how often the bytes of the array pass: an all_reduce scatters and gathers
   int64_t sent_bytes = 0;  // of one rank in one call
   double seconds = 0;      // of the slowest rank in the best round
 };
@@ -36,9 +36,10 @@ struct Row {
 // Measures on one rank. Bytes are those of the whole array, of which every rank has a part.
 std::vector<Row> measure(comm::Communicator& communicator, const Options& options) {
   const comm::Group all = communicator.all();
-  const int64_t n = all.size(), part = std::max<int64_t>(options.bytes / 4 / n, 1), whole = part * n;
-  std::vector<float> small(static_cast<size_t>(part), 1.0f), large(static_cast<size_t>(whole), 1.0f),
-      other(static_cast<size_t>(whole), 2.0f);
+  const int64_t n = all.size(), part = std::max<int64_t>(options.bytes / 4 / n, 1),
+                whole = part * n;
+  std::vector<float> small(static_cast<size_t>(part), 1.0f),
+      large(static_cast<size_t>(whole), 1.0f), other(static_cast<size_t>(whole), 2.0f);
   auto* const p = reinterpret_cast<std::byte*>(small.data());
   auto* const w = reinterpret_cast<std::byte*>(large.data());
   auto* const o = reinterpret_cast<std::byte*>(other.data());
@@ -51,7 +52,8 @@ std::vector<Row> measure(comm::Communicator& communicator, const Options& option
       {"all_gather", [&] { communicator.all_gather(all, label, kType, 1, part, p, w); }},
       {"reduce_scatter",
        [&] { communicator.reduce_scatter(all, label, ReduceKind::kSum, kType, 1, part, w, p); }},
-      {"all_reduce", [&] { communicator.all_reduce(all, label, ReduceKind::kMax, kType, whole, w, o); }},
+      {"all_reduce",
+       [&] { communicator.all_reduce(all, label, ReduceKind::kMax, kType, whole, w, o); }},
       {"all_to_all", [&] { communicator.all_to_all(all, label, kType, 1, part, 1, part, w, o); }},
       {"permute", [&] { communicator.permute(all, label, kType, shift, whole, w, o); }},
   };
@@ -64,7 +66,8 @@ std::vector<Row> measure(comm::Communicator& communicator, const Options& option
       communicator.barrier(all, label);
       const auto begin = Clock::now();
       run();
-      // Until all have done it: with fewer cores than ranks a copy of one leaves out that of others.
+      // Until all have done it: with fewer cores than ranks a copy of one leaves out that of
+      // others.
       communicator.barrier(all, label);
       double seconds = std::chrono::duration<double>(Clock::now() - begin).count(), slowest = 0;
       communicator.all_reduce(all, label, ReduceKind::kMax, DType::kF64, 1,
@@ -101,8 +104,9 @@ Result<int> run_bench_collectives(std::span<const std::string> command_line) {
   std::string size = "32MiB", json_path, reduce = "tree";
   Options options;
   double timeout_s = 60;
-  CLI::App app("Measures each collective over all devices of all processes, and memcpy by all of them.",
-               "./stowage bench collectives");
+  CLI::App app(
+      "Measures each collective over all devices of all processes, and memcpy by all of them.",
+      "./stowage bench collectives");
   app.set_help_flag("-h,--help", "This text");
   add_launch_options(app, launch);
   app.add_option("--size", size, "Bytes of the whole array (default 32MiB)");
@@ -133,7 +137,8 @@ Result<int> run_bench_collectives(std::span<const std::string> command_line) {
   if (!json) return json.failure();
 
   std::vector<std::thread> threads;
-  std::vector<Result<std::vector<Row>>> results(static_cast<size_t>(world.devices()), std::vector<Row>());
+  std::vector<Result<std::vector<Row>>> results(static_cast<size_t>(world.devices()),
+                                                std::vector<Row>());
   for (int32_t device = 1; device < world.devices(); ++device)
     threads.emplace_back([&, device] {
       results[static_cast<size_t>(device)] = run_rank(world.communicator(device), options);
@@ -147,15 +152,16 @@ Result<int> run_bench_collectives(std::span<const std::string> command_line) {
 
   const comm::Communicator& communicator = world.communicator();
   if (json_path != "-")
-    fmt::print("{} processes with {} devices each, {} by transport {}\n{:<16}{:>10}{:>12}{:>12}{:>14}\n",
-               world.n_processes(), world.devices(), format_bytes(options.bytes),
-               communicator.transport(), "", "ms", "GB/s", "of memcpy", "sent a rank");
+    fmt::print(
+        "{} processes with {} devices each, {} by transport {}\n{:<16}{:>10}{:>12}{:>12}{:>14}\n",
+        world.n_processes(), world.devices(), format_bytes(options.bytes), communicator.transport(),
+        "", "ms", "GB/s", "of memcpy", "sent a rank");
   const double memcpy_rate = static_cast<double>(options.bytes) / (*results[0])[0].seconds;
   for (const Row& row : *results[0]) {
     const double rate = static_cast<double>(row.passes * options.bytes) / row.seconds;
     if (json_path != "-")
-      fmt::print("{:<16}{:>10.3f}{:>12.2f}{:>12.2f}{:>14}\n", row.op, row.seconds * 1e3, rate * 1e-9,
-                 rate / memcpy_rate, format_bytes(row.sent_bytes));
+      fmt::print("{:<16}{:>10.3f}{:>12.2f}{:>12.2f}{:>14}\n", row.op, row.seconds * 1e3,
+                 rate * 1e-9, rate / memcpy_rate, format_bytes(row.sent_bytes));
     Json object = Json::object();
     object.set("op", row.op);
     object.set("transport", communicator.transport());

@@ -56,8 +56,8 @@ Result<int> run_bench_generate(std::span<const std::string> command_line) {
   std::vector<std::vector<int32_t>> prompts(static_cast<size_t>(rows));
   for (size_t i = 0; i < prompts.size(); ++i)
     for (int64_t j = 0; j < prompt_tokens; ++j)
-      prompts[i].push_back(static_cast<int32_t>(
-          lm::uniform_of(1, i, static_cast<uint64_t>(j)) * static_cast<double>(files->config.vocab_size)));
+      prompts[i].push_back(static_cast<int32_t>(lm::uniform_of(1, i, static_cast<uint64_t>(j)) *
+                                                static_cast<double>(files->config.vocab_size)));
   if (Result<void> good = lm::check_prompts(*files, prompts, options); !good)
     return fail("bench generate: {}", good.error());
   const lm::GeneratePrograms programs = lm::plan_generate(
@@ -88,13 +88,14 @@ Result<int> run_bench_generate(std::span<const std::string> command_line) {
   const auto rate = [&](int64_t n, double s) { return static_cast<double>(n * rows) / s; };
   const double read_rate =
       static_cast<double>(bytes_per_token(*model)) * static_cast<double>(tokens) / decode_s;
-  fmt::print(arguments.text_stream(),
-             "{}loaded in {:.2f} s\nprefill {:.1f} tokens/s, decode {:.1f} tokens/s, which reads {} of "
-             "weights a token: {}/s\n{}",
-             describe_model(model->files(), programs.weights()), load_s, rate(prompt_tokens, prefill_s),
-             rate(tokens, decode_s), format_bytes(bytes_per_token(*model)),
-             format_bytes(static_cast<int64_t>(read_rate)),
-             describe_peaks(programs.peak_bytes(), *device));
+  fmt::print(
+      arguments.text_stream(),
+      "{}loaded in {:.2f} s\nprefill {:.1f} tokens/s, decode {:.1f} tokens/s, which reads {} of "
+      "weights a token: {}/s\n{}",
+      describe_model(model->files(), programs.weights()), load_s, rate(prompt_tokens, prefill_s),
+      rate(tokens, decode_s), format_bytes(bytes_per_token(*model)),
+      format_bytes(static_cast<int64_t>(read_rate)),
+      describe_peaks(programs.peak_bytes(), *device));
   Json summary = Json::object({{"summary", true},
                                {"prefill_tokens_per_s", rate(prompt_tokens, prefill_s)},
                                {"decode_tokens_per_s", rate(tokens, decode_s)},

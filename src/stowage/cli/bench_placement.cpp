@@ -1,5 +1,5 @@
-// `bench placement`: a replicated array from each process's own copy, and what it costs in memory and in
-// bytes between processes.
+// `bench placement`: a replicated array from each process's own copy, and what it costs in memory
+// and in bytes between processes.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -28,7 +28,8 @@ int64_t resident_bytes() {
   return resident_pages * sysconf(_SC_PAGESIZE);
 }
 
-// The copy of each process, whose elements are not all equal; that of the process `flip` has another bit.
+// The copy of each process, whose elements are not all equal; that of the process `flip` has
+// another bit.
 std::vector<uint32_t> own_copy(int64_t bytes, int64_t flip) {
   std::vector<uint32_t> copy(static_cast<size_t>(bytes / 4));
   for (size_t i = 0; i < copy.size(); ++i) copy[i] = static_cast<uint32_t>(i * 2654435761u);
@@ -109,7 +110,8 @@ Result<int> run_bench_placement(std::span<const std::string> command_line) {
   for (size_t rank = 0; rank < figures.size(); ++rank) {
     const Figures& f = figures[rank];
     if (json_path != "-")
-      fmt::print("{:<6}{:>16}{:>16}{:>12}\n", rank, f.device_bytes, f.rss_growth_bytes, f.sent_bytes);
+      fmt::print("{:<6}{:>16}{:>16}{:>12}\n", rank, f.device_bytes, f.rss_growth_bytes,
+                 f.sent_bytes);
     const Result<void> written =
         write_json(*json, Json::object({{"rank", static_cast<int64_t>(rank)},
                                         {"device_bytes", f.device_bytes},

@@ -185,7 +185,8 @@ Result<Row> measure2(const Placement2& at, const Flags& flags) {
   const auto matrix = [&](double scale, MemoryKind kind) {
     return device_put(random::normal(random::key(++seed), {flags.n, flags.n}) * scale, kind);
   };
-  for (auto& [name, w] : params) w = matrix(1.5 / std::sqrt(static_cast<double>(flags.n)), at.params);
+  for (auto& [name, w] : params)
+    w = matrix(1.5 / std::sqrt(static_cast<double>(flags.n)), at.params);
   optim::OptState now = device_put(host_offload::optimizer().init(params), at.moments);
   const Array x = matrix(1, at.activations);
   Dump dump;
@@ -227,8 +228,8 @@ Json to_json(const Row& row) {
 
 void print_row(std::FILE* text, const Row& row) {
   const KindAnalysis& k = row.analysis.device();
-  fmt::print(text, "{:<22}{:>11}{:>11}{:>11}{:>11}{:>11}{:>11}{:>11}{:>13.5f} s{:>11.5f} s\n", row.name,
-             format_bytes(k.total_bytes), format_bytes(k.argument_bytes),
+  fmt::print(text, "{:<22}{:>11}{:>11}{:>11}{:>11}{:>11}{:>11}{:>11}{:>13.5f} s{:>11.5f} s\n",
+             row.name, format_bytes(k.total_bytes), format_bytes(k.argument_bytes),
              format_bytes(k.output_bytes), format_bytes(k.alias_bytes), format_bytes(k.temp_bytes),
              format_bytes(row.analysis.host().total_bytes),
              format_bytes(row.analysis.disk().total_bytes), row.simulated_s, row.bound_s);

@@ -84,9 +84,10 @@ Result<std::string> parse(std::span<const std::string> arguments, StepArguments&
     return fail("bench step: {} (see ./stowage bench step --help)", error.what());
   }
   if (Result<void> given = check_not_empty(app, "bench step: "); !given) return given.failure();
-  const Result<void> distinct = check_distinct(
-      "bench step: ", std::array<NamedFile, 1>{{{"--json", a.json}}},
-      std::array<NamedFile, 2>{{{"--weights", a.run.weights_path}, {"--tokens", a.run.tokens_path}}});
+  const Result<void> distinct =
+      check_distinct("bench step: ", std::array<NamedFile, 1>{{{"--json", a.json}}},
+                     std::array<NamedFile, 2>{
+                         {{"--weights", a.run.weights_path}, {"--tokens", a.run.tokens_path}}});
   if (!distinct) return distinct.failure();
   if (std::find(kConfigs.begin(), kConfigs.end(), a.config) == kConfigs.end())
     return fail("bench step: no configuration '{}'; there are {}", a.config, joined(kConfigs));

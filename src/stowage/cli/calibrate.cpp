@@ -22,7 +22,8 @@ Result<int> run_calibrate(std::span<const std::string> arguments) {
   app.set_help_flag("-h,--help", "This text");
   app.add_option("--output", output, "File to write (default: in the user's cache)")
       ->type_name("FILE.toml");
-  app.add_option("--folder", folder, "Folder to measure the disk in (default: $TMPDIR or /tmp, as of runs)")
+  app.add_option("--folder", folder,
+                 "Folder to measure the disk in (default: $TMPDIR or /tmp, as of runs)")
       ->type_name("FOLDER");
   std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
   try {

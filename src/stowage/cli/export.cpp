@@ -15,7 +15,8 @@ namespace stow {
 Result<int> run_export(std::span<const std::string> command_line) {
   std::string checkpoint, adapter, model, dtype_text;
   bool best = false;
-  CLI::App app("Writes what a fine-tuning run has trained, from its checkpoint.", "./stowage export");
+  CLI::App app("Writes what a fine-tuning run has trained, from its checkpoint.",
+               "./stowage export");
   app.set_help_flag("-h,--help", "This text");
   app.add_option(
          "--checkpoint", checkpoint,

@@ -66,8 +66,10 @@ Result<std::vector<std::vector<int32_t>>> read_prompts(const GenerateArguments& 
     prompts.push_back(std::move(*ids));
     return {};
   };
-  if (Result<void> read = read_json_lines(arguments.prompts_path, take); !read) return read.failure();
-  if (prompts.empty()) return fail("{}: expected at least one line, got none", arguments.prompts_path);
+  if (Result<void> read = read_json_lines(arguments.prompts_path, take); !read)
+    return read.failure();
+  if (prompts.empty())
+    return fail("{}: expected at least one line, got none", arguments.prompts_path);
   return prompts;
 }
 
@@ -75,10 +77,11 @@ Json answer(const lm::Generated& made) {
   Json ids = Json::array(), logprobs = Json::array();
   for (const int32_t id : made.ids) ids.push_back(id);
   for (const float x : made.logprobs) logprobs.push_back(x);
-  return Json::object({{"ids", std::move(ids)},
-                       {"text", made.text},
-                       {"logprobs", std::move(logprobs)},
-                       {"finish_reason", made.finish == lm::FinishReason::kStop ? "stop" : "length"}});
+  return Json::object(
+      {{"ids", std::move(ids)},
+       {"text", made.text},
+       {"logprobs", std::move(logprobs)},
+       {"finish_reason", made.finish == lm::FinishReason::kStop ? "stop" : "length"}});
 }
 
 std::string describe(const lm::GeneratePrograms& programs) {
@@ -102,8 +105,9 @@ Result<int> run(GenerateArguments& arguments) {
   if (arguments.plan && arguments.plan_length > 0) {
     const int64_t most = files.config.max_position_embeddings;
     if (most > 0 && arguments.plan_length + options.max_tokens > most)
-      return fail("generate: --length {} and --max-tokens {} are more than the {} positions of the model",
-                  arguments.plan_length, options.max_tokens, most);
+      return fail(
+          "generate: --length {} and --max-tokens {} are more than the {} positions of the model",
+          arguments.plan_length, options.max_tokens, most);
     lengths.assign(static_cast<size_t>(std::max<int64_t>(1, options.rows)), arguments.plan_length);
   } else {
     if (!arguments.prompt && !arguments.chat && arguments.prompts_path.empty())
@@ -125,8 +129,8 @@ Result<int> run(GenerateArguments& arguments) {
   const BytesByKind predicted = programs.peak_bytes();
   Json summary = Json::object({{"summary", true}});
   if (arguments.plan) {
-    fmt::print(arguments.text_stream(), "{}{}{}", describe_model(files, programs.weights()), describe(programs),
-               to_string(programs.decode()->memory_analysis()));
+    fmt::print(arguments.text_stream(), "{}{}{}", describe_model(files, programs.weights()),
+               describe(programs), to_string(programs.decode()->memory_analysis()));
     set_peaks(summary, predicted, nullptr);
     if (Result<void> written = write_json(*json, summary); !written) return written.failure();
     return kExitDone;
@@ -208,7 +212,8 @@ Result<int> run_generate(std::span<const std::string> command_line) {
   if (!helped) return helped.failure();
   if (*helped) return kExitDone;
   if (Result<void> read = arguments.read(); !read) return fail("generate: {}", read.error());
-  if (arguments.prompt.has_value() + arguments.chat.has_value() + !arguments.prompts_path.empty() > 1)
+  if (arguments.prompt.has_value() + arguments.chat.has_value() + !arguments.prompts_path.empty() >
+      1)
     return fail("generate: --prompt, --chat and --prompts exclude one another");
   const NamedFile written[] = {{"--json", arguments.json_path}};
   const NamedFile given[] = {{"--prompts", arguments.prompts_path}};

@@ -62,8 +62,11 @@ struct Child {
 
 class Supervisor {
  public:
-  Supervisor(const LaunchOptions& options, std::span<const std::string> arguments, std::string program)
-      : options_(options), arguments_(arguments.begin(), arguments.end()), program_(std::move(program)) {}
+  Supervisor(const LaunchOptions& options, std::span<const std::string> arguments,
+             std::string program)
+      : options_(options),
+        arguments_(arguments.begin(), arguments.end()),
+        program_(std::move(program)) {}
   ~Supervisor();
   Supervisor(const Supervisor&) = delete;
   Supervisor& operator=(const Supervisor&) = delete;
@@ -203,7 +206,8 @@ Result<int> Supervisor::run() {
 }
 
 bool Supervisor::all_ended() const {
-  return std::all_of(children_.begin(), children_.end(), [](const Child& c) { return c.has_ended; });
+  return std::all_of(children_.begin(), children_.end(),
+                     [](const Child& c) { return c.has_ended; });
 }
 
 void Supervisor::signal_all(int signal) const {
@@ -293,7 +297,8 @@ void Supervisor::take_line(const Stream& stream, const std::string& line) {
     return;
   }
   child.last_said += line + "\n";
-  if (child.last_said.size() > kKeptBytes) child.last_said.erase(0, child.last_said.size() - kKeptBytes);
+  if (child.last_said.size() > kKeptBytes)
+    child.last_said.erase(0, child.last_said.size() - kKeptBytes);
   if (stream.process == 0 && !options_.log_all) fmt::print(stderr, "{}\n", line);
 }
 
@@ -352,14 +357,17 @@ int Supervisor::conclude() const {
     fmt::print(stderr, "{}{}\n", kErrorBegin, printable(text));
   };
   const bool by_signal = WIFSIGNALED(first.status);
-  if (signal_ != 0 && (by_signal || WEXITSTATUS(first.status) == 128 + signal_)) return 128 + signal_;
+  if (signal_ != 0 && (by_signal || WEXITSTATUS(first.status) == 128 + signal_))
+    return 128 + signal_;
   if (was_abandoned_) {
     say(fmt::format("process {} has ended; {}", failed_, waiting_));
     return kExitError;
   }
   if (by_signal) {
-    if (failed_ != 0 || options_.log_all) std::fputs(first.last_said.c_str(), options_.log_all ? stdout : stderr);
-    say(fmt::format("process {} was ended by {}; {}", failed_, name_of_signal(WTERMSIG(first.status)), waiting_));
+    if (failed_ != 0 || options_.log_all)
+      std::fputs(first.last_said.c_str(), options_.log_all ? stdout : stderr);
+    say(fmt::format("process {} was ended by {}; {}", failed_,
+                    name_of_signal(WTERMSIG(first.status)), waiting_));
     return kExitError;
   }
   // All say the same, or the first says it for all.
@@ -417,7 +425,8 @@ Result<LaunchOptions> take_launch_options(std::vector<std::string>& arguments) {
     }
     if (equals == std::string::npos && i + 1 == arguments.size())
       return fail("{}: expected a value behind it", name);
-    const std::string value = equals == std::string::npos ? arguments[++i] : argument.substr(equals + 1);
+    const std::string value =
+        equals == std::string::npos ? arguments[++i] : argument.substr(equals + 1);
     if (name == "--log-ranks") {
       if (value != "all" && value != "first")
         return fail("--log-ranks {}: expected all or first", value);
@@ -442,8 +451,9 @@ Result<LaunchOptions> take_launch_options(std::vector<std::string>& arguments) {
 void add_launch_options(CLI::App& app, LaunchOptions& options) {
   app.add_option("--processes", options.processes, "Processes to start on this host (default 1)");
   app.add_option("--devices", options.devices, "Devices of each process (default 1)");
-  app.add_option("--log-ranks", options.log_ranks,
-                 "Processes that print: first (the default), or all, with [PROCESS] before each line");
+  app.add_option(
+      "--log-ranks", options.log_ranks,
+      "Processes that print: first (the default), or all, with [PROCESS] before each line");
 }
 
 Result<int> run_in_processes(const LaunchOptions& options, std::span<const std::string> arguments,
@@ -473,9 +483,11 @@ Result<int> launch(const std::string& name, std::vector<std::string> arguments,
   }
   if (place->by == By::kMpirun) {
     if (options->has_processes)
-      return fail("{}: --processes {} has no effect under mpirun, which has started {}; leave it out", name,
-                  options->processes, place->n_processes);
-    if (place->process > 0 && !options->log_all && std::freopen("/dev/null", "w", stdout) == nullptr)
+      return fail(
+          "{}: --processes {} has no effect under mpirun, which has started {}; leave it out", name,
+          options->processes, place->n_processes);
+    if (place->process > 0 && !options->log_all &&
+        std::freopen("/dev/null", "w", stdout) == nullptr)
       return system_failure("/dev/null");
   }
   return run(arguments);

@@ -39,9 +39,10 @@ void ModelArguments::add_to(CLI::App& app) {
   app.add_option("--dtype", dtype_text,
                  "f32, bf16 or f16: what weights are converted to; by default as stored")
       ->type_name("TYPE");
-  app.add_option("--compute", compute_text,
-                 "f32 or bf16: what activations are computed in; by default bf16 for weights of bf16, "
-                 "else f32")
+  app.add_option(
+         "--compute", compute_text,
+         "f32 or bf16: what activations are computed in; by default bf16 for weights of bf16, "
+         "else f32")
       ->type_name("TYPE");
   app.add_flag("--plan", plan, "Shows the plan and runs nothing; needs no weights");
   app.add_option("--json", json_path, "JSON lines to a file; - is standard output")

@@ -25,7 +25,8 @@ namespace stow {
 /// The arguments `--model PATH [--adapter DIR]` or `--checkpoint DIR [--best]`, and `[--memory
 /// SIZE] [--weights KIND] [--dtype TYPE] [--compute TYPE] [--plan] [--json FILE]`.
 struct ModelArguments {
-  std::string model, adapter, checkpoint, memory_text, weights_text, dtype_text, compute_text, json_path;
+  std::string model, adapter, checkpoint, memory_text, weights_text, dtype_text, compute_text,
+      json_path;
   bool best = false, plan = false;
 
   void add_to(CLI::App& app);  ///< Declares the options.

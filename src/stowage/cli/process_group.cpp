@@ -28,13 +28,15 @@ int64_t processes_on_host(const comm::Launch& launch) {
 // Devices of each of so many processes, as many as was said or as make up the mesh.
 Result<int64_t> devices_of_process(const TrainConfig& config, int64_t n, int64_t said,
                                    const char* command) {
-  const int64_t size = config.mesh.size(), devices = said > 0 ? said : std::max<int64_t>(size / n, 1);
+  const int64_t size = config.mesh.size(),
+                devices = said > 0 ? said : std::max<int64_t>(size / n, 1);
   if (devices * n == size) return devices;
   const std::string mesh = size == 1 ? "one device (no mesh.* is set)" : to_string(mesh_of(config));
-  return fail("{}: {} process{} of {} device{} {} not the {} of {}: set mesh.data, --devices or "
-              "--processes",
-              command, n, n == 1 ? "" : "es", devices, devices == 1 ? "" : "s", n == 1 ? "is" : "are",
-              size == 1 ? "mesh" : fmt::format("{} devices", size), mesh);
+  return fail(
+      "{}: {} process{} of {} device{} {} not the {} of {}: set mesh.data, --devices or "
+      "--processes",
+      command, n, n == 1 ? "" : "es", devices, devices == 1 ? "" : "s", n == 1 ? "is" : "are",
+      size == 1 ? "mesh" : fmt::format("{} devices", size), mesh);
 }
 
 // Runs it for every device of this process at once; the result of the first that failed.
@@ -50,7 +52,8 @@ Result<void> for_each_device(comm::World& world,
       result = fail("{}", error.what());
     }
   };
-  for (int32_t device = 1; device < world.devices(); ++device) threads.emplace_back(run_one, device);
+  for (int32_t device = 1; device < world.devices(); ++device)
+    threads.emplace_back(run_one, device);
   run_one(0);
   for (std::thread& thread : threads) thread.join();
   for (Result<void>& result : results)

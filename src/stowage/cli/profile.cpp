@@ -46,10 +46,10 @@ std::string beside(const Forecast& forecast, double measured_s) {
   return text;
 }
 
-void print_groups(std::FILE* out, const char* title, const Groups& groups, const KernelTotals& total,
-                  const Rates& best) {
-  fmt::print(out, "\n{:<56} {:>6} {:>9} {:>9} {:>6} {:>8} {:>5} {:>7} {:>5}\n", title, "calls", "ms",
-             "least ms", "", "GFLOP/s", "", "GB/s", "");
+void print_groups(std::FILE* out, const char* title, const Groups& groups,
+                  const KernelTotals& total, const Rates& best) {
+  fmt::print(out, "\n{:<56} {:>6} {:>9} {:>9} {:>6} {:>8} {:>5} {:>7} {:>5}\n", title, "calls",
+             "ms", "least ms", "", "GFLOP/s", "", "GB/s", "");
   size_t shown = 0;
   KernelTotals rest;
   const auto line = [&](const std::string& name, const KernelTotals& w) {

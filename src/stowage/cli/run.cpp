@@ -94,9 +94,10 @@ Result<std::vector<DeviceBufferPtr>> load_inputs(const Graph& graph, const Flags
   const std::string path = !flags.inputs.empty() ? flags.inputs : beside;
   const std::vector<std::string> keys = input_keys(graph);
   if (flags.inputs.empty() && !file_exists(beside))
-    return fail("{}: the graph has {} inputs, the first '{}' {}: give --inputs FILE.safetensors, or "
-                "--plan to run nothing",
-                flags.graph, keys.size(), keys[0], to_string(graph.type(graph.inputs()[0])));
+    return fail(
+        "{}: the graph has {} inputs, the first '{}' {}: give --inputs FILE.safetensors, or "
+        "--plan to run nothing",
+        flags.graph, keys.size(), keys[0], to_string(graph.type(graph.inputs()[0])));
   const Result<SafetensorsFile> file = SafetensorsFile::open(path);
   if (!file) return file.failure();
   std::vector<std::string> names;
@@ -106,8 +107,9 @@ Result<std::vector<DeviceBufferPtr>> load_inputs(const Graph& graph, const Flags
     const TensorInfo* tensor = file->find(keys[i]);
     if (!tensor)
       return fail("{}: no tensor '{}', which is input {} of {}{}", path, keys[i], i, flags.graph,
-                  names.empty() ? std::string()
-                                : fmt::format("; the nearest is '{}'", nearest_name(keys[i], names)));
+                  names.empty()
+                      ? std::string()
+                      : fmt::format("; the nearest is '{}'", nearest_name(keys[i], names)));
     if (tensor->dtype != type.dtype || tensor->shape != type.shape.dims())
       return fail("{}: '{}' is {}, input {} of {} is {}", path, keys[i],
                   tensor_type(tensor->dtype, tensor->shape), i, flags.graph, to_string(type));

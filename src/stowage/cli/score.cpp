@@ -100,11 +100,13 @@ Result<std::vector<int32_t>> tokens_of(const lm::ModelFiles& files, const Json& 
     }
     return ids;
   }
-  if (!files.text) return fail("expected the key tokens, as there is no tokenizer: {}", files.no_text);
+  if (!files.text)
+    return fail("expected the key tokens, as there is no tokenizer: {}", files.no_text);
   std::string whole;
   if (messages) {
     const Json* tools = line.find("tools");
-    Result<std::string> rendered = files.text->render_chat(*messages, tools ? *tools : Json(), false);
+    Result<std::string> rendered =
+        files.text->render_chat(*messages, tools ? *tools : Json(), false);
     if (!rendered) return rendered.failure();
     whole = std::move(*rendered);
   } else {
@@ -192,7 +194,8 @@ struct Collected {
 
 Result<void> write_out(const std::string& path, const Collected& c) {
   std::vector<TensorBytes> tensors;
-  const auto add = [&](const char* name, std::vector<int64_t> shape, const std::vector<float>& data) {
+  const auto add = [&](const char* name, std::vector<int64_t> shape,
+                       const std::vector<float>& data) {
     tensors.push_back({name, DType::kF32, std::move(shape), std::as_bytes(std::span(data)), {}});
   };
   add("logprobs", {c.n, c.length - 1}, c.all.logprobs);
@@ -326,7 +329,8 @@ Result<int> run_score(std::span<const std::string> command_line) {
       ->type_name("FILE.safetensors");
   app.add_flag("--logits", arguments.logits, "Also logits f32[rows,length,vocabulary]");
   app.add_flag("--hidden", arguments.hidden, "Also hidden f32[layers+1,rows,length,width]");
-  app.add_option("--batch", arguments.rows, "Rows a call; by default what fits, 4096 tokens at most")
+  app.add_option("--batch", arguments.rows,
+                 "Rows a call; by default what fits, 4096 tokens at most")
       ->type_name("N")
       ->check(CLI::PositiveNumber);
   app.add_option("--rows", arguments.plan_rows, "With --plan: rows to plan for")

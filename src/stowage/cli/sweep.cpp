@@ -192,7 +192,8 @@ Result<int> run_sweep(std::span<const std::string> arguments) {
     return fail("{}: no mesh {}", *page ? "--html" : "--take",
                 budget ? "fits the budget and has a step time" : "has a step time");
   if (*page)
-    if (Result<void> written = write_page(**page, sources, *device, is_named, rows, *best); !written)
+    if (Result<void> written = write_page(**page, sources, *device, is_named, rows, *best);
+        !written)
       return written.failure();
   if (options.take_path.empty()) return kExitDone;
   if (Result<void> taken = take(options.take_path, sources, rows[*best].point); !taken)

@@ -70,7 +70,9 @@ Result<int> refuse(const Job& job, const Choice& choice, const Budgets& budgets,
   if (job.mesh().rank() > 0) add_replication(report, replication);
   if (Result<void> written = write_json(json, report); !written) return written.failure();
   if (page)
-    if (Result<void> written = write_refusal_page(*page, job, choice, near, remedies, budgets, report); !written)
+    if (Result<void> written =
+            write_refusal_page(*page, job, choice, near, remedies, budgets, report);
+        !written)
       return written.failure();
   // Whoever started the processes ends all when one has ended.
   if (group)
@@ -104,15 +106,17 @@ Json owners_json(const JobPlan& plan) {
 std::string describe_exchange(const TrainConfig& config, const comm::Window& window) {
   std::string text;
   if (window.bytes > 0)
-    text += fmt::format("window: {} of the host's memory, through which {} device{} exchange{}{}\n",
-                        format_bytes(window.bytes), window.n_sharers,
-                        window.n_sharers == 1 ? "" : "s", window.n_sharers == 1 ? "s" : "",
-                        config.is_virtual() && config.memory.host
-                            ? fmt::format("; {} of memory.host", format_bytes(window.bytes_of_device()))
-                            : std::string());
+    text +=
+        fmt::format("window: {} of the host's memory, through which {} device{} exchange{}{}\n",
+                    format_bytes(window.bytes), window.n_sharers, window.n_sharers == 1 ? "" : "s",
+                    window.n_sharers == 1 ? "s" : "",
+                    config.is_virtual() && config.memory.host
+                        ? fmt::format("; {} of memory.host", format_bytes(window.bytes_of_device()))
+                        : std::string());
   if (config.mesh.size() > 1 && config.runtime.reduce == "native")
-    text += "sums over devices: runtime.reduce = native; under mpirun Open MPI makes them, and their bits depend "
-            "on it and on the number of processes; elsewhere they are those of tree\n";
+    text +=
+        "sums over devices: runtime.reduce = native; under mpirun Open MPI makes them, and their bits depend "
+        "on it and on the number of processes; elsewhere they are those of tree\n";
   return text;
 }
 
@@ -127,8 +131,8 @@ struct Opening {
   const comm::Window& window;
 };
 
-// Plans for devices of so many threads and shows the plan, as `plan` and `train` do alike, and goes on
-// with it; refuses what does not fit.
+// Plans for devices of so many threads and shows the plan, as `plan` and `train` do alike, and goes
+// on with it; refuses what does not fit.
 Result<int> with_plan(const CommandLine& line, const Budgets& budgets, int threads,
                       const comm::Window& window, const ProcessGroup* group,
                       const ModelFactory& factory,
@@ -136,9 +140,10 @@ Result<int> with_plan(const CommandLine& line, const Budgets& budgets, int threa
   if (Result<void> usable = check_disk_folder(line.config); !usable) return usable.failure();
   const std::optional<int64_t>& host = line.config.memory.host;
   if (line.config.is_virtual() && host && window.bytes_of_device() > *host)
-    return fail("memory.host = {} has no room for the window through which devices exchange: expected at "
-                "least {} a device; a run in one process takes some KiB",
-                format_bytes(*host), format_bytes(window.bytes_of_device()));
+    return fail(
+        "memory.host = {} has no room for the window through which devices exchange: expected at "
+        "least {} a device; a run in one process takes some KiB",
+        format_bytes(*host), format_bytes(window.bytes_of_device()));
   Result<std::optional<DeviceDescription>> device = forecast_device(line.device, threads);
   if (!device) return device.failure();
   const Job job(line.config, threads, factory,
@@ -340,34 +345,36 @@ Result<int> run_plan(std::span<const std::string> arguments) {
   // As many as a run would have with all devices on this machine.
   const int threads = threads_per_device(line->config.mesh.size());
   const PlanningScope planning;
-  return with_plan(*line, budgets, threads, *window, nullptr, *factory, [&](const Opening& opening) -> Result<int> {
-    const JobPlan& plan = *opening.choice.plan;
-    if (!line->trace_path.empty())
-      if (Result<void> traced = write_simulated_trace(line->trace_path, *plan.programs.step,
-                                                      opening.forecast);
-          !traced)
-        return traced.failure();
-    const std::vector<Remedy> parts =
-        loss_remedies(opening.job, plan, budgets);
-    fmt::print(text_stream(*line), "{}", describe_loss(opening.job, plan, parts));
-    if (Result<void> said = print_what_lacks(*line, budgets, plan, opening.forecast); !said)
-      return said.failure();
-    const Json report = plan_json(opening, parts);
-    if (Result<void> written = write_json(opening.json, report); !written) return written.failure();
-    if (opening.page) {
-      const std::vector<Remedy> remedies = plan_remedies(opening.job, opening.choice, budgets);
-      if (Result<void> written = write_plan_page(*opening.page, {.job = opening.job,
-                                                                 .choice = opening.choice,
-                                                                 .budgets = budgets,
-                                                                 .plan = plan,
-                                                                 .report = report,
-                                                                 .remedies = remedies,
-                                                                 .near = {}});
-          !written)
-        return written.failure();
-    }
-    return kExitDone;
-  });
+  return with_plan(
+      *line, budgets, threads, *window, nullptr, *factory,
+      [&](const Opening& opening) -> Result<int> {
+        const JobPlan& plan = *opening.choice.plan;
+        if (!line->trace_path.empty())
+          if (Result<void> traced =
+                  write_simulated_trace(line->trace_path, *plan.programs.step, opening.forecast);
+              !traced)
+            return traced.failure();
+        const std::vector<Remedy> parts = loss_remedies(opening.job, plan, budgets);
+        fmt::print(text_stream(*line), "{}", describe_loss(opening.job, plan, parts));
+        if (Result<void> said = print_what_lacks(*line, budgets, plan, opening.forecast); !said)
+          return said.failure();
+        const Json report = plan_json(opening, parts);
+        if (Result<void> written = write_json(opening.json, report); !written)
+          return written.failure();
+        if (opening.page) {
+          const std::vector<Remedy> remedies = plan_remedies(opening.job, opening.choice, budgets);
+          if (Result<void> written = write_plan_page(*opening.page, {.job = opening.job,
+                                                                     .choice = opening.choice,
+                                                                     .budgets = budgets,
+                                                                     .plan = plan,
+                                                                     .report = report,
+                                                                     .remedies = remedies,
+                                                                     .near = {}});
+              !written)
+            return written.failure();
+        }
+        return kExitDone;
+      });
 }
 
 }  // namespace stow

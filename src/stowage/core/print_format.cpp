@@ -51,8 +51,8 @@ Result<std::vector<Piece>> parse(std::string_view format) {
       const char* const stop = number.data() + number.size();
       const auto [at, error] = std::from_chars(number.data(), stop, place.array);
       if (error != std::errc() || at != stop)
-        return fail("expected the number of an array in the place '{{{}}}' of the format '{}'", inside,
-                    format);
+        return fail("expected the number of an array in the place '{{{}}}' of the format '{}'",
+                    inside, format);
     }
     pieces.push_back(std::move(place));
     i = end;

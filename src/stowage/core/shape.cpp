@@ -4,7 +4,9 @@
 
 namespace stow {
 
-std::string to_string(const Shape& shape) { return fmt::format("{}", fmt::join(shape.dims(), ",")); }
+std::string to_string(const Shape& shape) {
+  return fmt::format("{}", fmt::join(shape.dims(), ","));
+}
 
 Dims contiguous_strides(const Shape& shape) {
   Dims strides(shape.dims().size());

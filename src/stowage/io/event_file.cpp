@@ -244,7 +244,8 @@ Result<EventFile> EventFile::create(const std::string& folder, int64_t first_ste
   std::string path;
   int fd = -1;
   for (int n = 0; fd < 0; ++n) {
-    path = fmt::format("{}/{}{:010}.{}.{}.{}", folder, kPrefix, *seconds, host_name(), ::getpid(), n);
+    path =
+        fmt::format("{}/{}{:010}.{}.{}.{}", folder, kPrefix, *seconds, host_name(), ::getpid(), n);
     fd = open_file(path, O_WRONLY | O_CREAT | O_EXCL | O_APPEND);
     if (fd < 0 && errno != EEXIST) return system_failure(path);
   }

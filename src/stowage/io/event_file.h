@@ -50,7 +50,8 @@ class EventFile {
   Result<void> write(int64_t step, std::span<const EventScalar> scalars);
 
  private:
-  EventFile(std::string path, FileDescriptor file) : path_(std::move(path)), file_(std::move(file)) {}
+  EventFile(std::string path, FileDescriptor file)
+      : path_(std::move(path)), file_(std::move(file)) {}
   Result<void> append(const std::string& event);
 
   std::string path_;

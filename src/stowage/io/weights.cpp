@@ -53,8 +53,8 @@ const WeightInfo* WeightSource::find(std::string_view name) const {
   return found == index_.end() ? nullptr : &tensors_[found->second];
 }
 
-Result<void> WeightSource::read_slice(const WeightInfo& tensor, const TensorSlice& slice, DType dtype,
-                                      std::span<std::byte> out) const {
+Result<void> WeightSource::read_slice(const WeightInfo& tensor, const TensorSlice& slice,
+                                      DType dtype, std::span<std::byte> out) const {
   STOW_CHECK(lies_within(slice, tensor.shape), "{} of {} {}", to_string(slice), tensor.name,
              shape_text(tensor.shape));
   if (slice.elems() == 0) return {};

@@ -49,7 +49,9 @@ SplitScan split_joint_scan(const JointScan& js) {
 
   Graph backward;
   ValueMap bmap(joint);
-  const auto input_number = [&](ValueId v) { return joint.is_input(v) ? joint.value(v).index : -1; };
+  const auto input_number = [&](ValueId v) {
+    return joint.is_input(v) ? joint.value(v).index : -1;
+  };
   const auto take_input = [&](size_t i) {
     copy_input(joint, i, backward, bmap);
   };

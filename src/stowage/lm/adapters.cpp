@@ -48,7 +48,8 @@ const nn::LoraTarget& target_of(const nn::LoraConfig& config, const std::string&
   if (path.starts_with("embed/")) return config.embed;
   if (path.starts_with("head/")) return config.head;
   for (size_t m = 0; m < nn::kNumLoraMatrices; ++m)
-    if (path.starts_with(fmt::format("layers/{}/", nn::lora_matrix_name(m)))) return config.layers[m];
+    if (path.starts_with(fmt::format("layers/{}/", nn::lora_matrix_name(m))))
+      return config.layers[m];
   STOW_CHECK(false, "no target of {}", path);
   return config.head;
 }
@@ -99,7 +100,8 @@ bool is_finite(const nn::Lora& lora) {
 Result<Adapters> Adapters::make(const Model& model, const AdaptersOptions& options) {
   if (model.adapter()) return fail("adapters: expected a model without an adapter of its own");
   if (options.slots < 2)
-    return fail("adapters: expected at least 2 slots, the base and one adapter, got {}", options.slots);
+    return fail("adapters: expected at least 2 slots, the base and one adapter, got {}",
+                options.slots);
   if (options.max_rank < 1 || options.max_rank > kMaxPeftRank)
     return fail("adapters: expected a max_rank of 1 to {}, got {}", kMaxPeftRank, options.max_rank);
   if (options.chunk < 1 || options.microbatch < 0)
@@ -108,12 +110,15 @@ Result<Adapters> Adapters::make(const Model& model, const AdaptersOptions& optio
   if (!options.attention && !options.mlp && !options.unembed)
     return fail("adapters: expected slots of attention, mlp or unembed, got none");
   if (options.unembed && model.decoder().tied)
-    return fail("adapters: train_unembed with tied embeddings: an adapter of either would change both");
+    return fail(
+        "adapters: train_unembed with tied embeddings: an adapter of either would change both");
   if ((options.slots - 1) > std::numeric_limits<int32_t>::max() / model.decoder().vocab)
-    return fail("adapters: {} slots of a vocabulary of {} are too many", options.slots, model.decoder().vocab);
+    return fail("adapters: {} slots of a vocabulary of {} are too many", options.slots,
+                model.decoder().vocab);
   Adapters made(model);
   made.options_ = options;
-  made.config_ = {options.slots - 1, options.max_rank, options.attention, options.mlp, options.unembed};
+  made.config_ = {options.slots - 1, options.max_rank, options.attention, options.mlp,
+                  options.unembed};
   made.slots_.resize(static_cast<size_t>(options.slots));
   const nn::LoraSlots types = nn::lora_slots_abstract(model.decoder(), made.config_);
   const std::vector<Array> leaves = tree_leaves(types);
@@ -122,8 +127,9 @@ Result<Adapters> Adapters::make(const Model& model, const AdaptersOptions& optio
   for (size_t i = 0; i < leaves.size(); ++i) {
     const ArrayType& type = leaves[i].type();
     const int64_t outer = nn::slot_axis(paths[i]) == 0 ? 1 : type.shape[0];
-    made.leaves_.push_back({paths[i], type, outer,
-                            type.shape.elems() / std::max<int64_t>(outer * made.config_.adapters, 1)});
+    made.leaves_.push_back(
+        {paths[i], type, outer,
+         type.shape.elems() / std::max<int64_t>(outer * made.config_.adapters, 1)});
   }
   for (const Group group : {kWeights, kSums, kMu, kNu})
     for (const Leaf& leaf : made.leaves_)
@@ -135,7 +141,8 @@ Result<Adapters> Adapters::make(const Model& model, const AdaptersOptions& optio
 }
 
 bool Adapters::contains(int slot) const {
-  return slot > 0 && slot < static_cast<int>(slots_.size()) && slots_[static_cast<size_t>(slot)].used;
+  return slot > 0 && slot < static_cast<int>(slots_.size()) &&
+         slots_[static_cast<size_t>(slot)].used;
 }
 
 Result<void> Adapters::check_slot(int slot) const {
@@ -159,14 +166,16 @@ Result<int> Adapters::take_slot(const nn::LoraConfig& config, const nn::Lora& we
 Result<int> Adapters::create(const AdapterOptions& options) {
   if (options.rank < 1 || options.rank > config_.max_rank)
     return fail("rank: expected 1 to {}, got {}", config_.max_rank, options.rank);
-  if (!std::isfinite(options.alpha)) return fail("alpha: expected a finite number, got {}", options.alpha);
+  if (!std::isfinite(options.alpha))
+    return fail("alpha: expected a finite number, got {}", options.alpha);
   if (!options.train_attention && !options.train_mlp && !options.train_unembed)
     return fail("expected train_attention, train_mlp or train_unembed, got none");
   if (options.train_unembed && model_.decoder().tied)
     return fail("train_unembed with tied embeddings: an adapter of either would change both");
-  const std::tuple<const char*, bool, bool> parts[] = {{"attention", options.train_attention, config_.attention},
-                                                       {"mlp", options.train_mlp, config_.mlp},
-                                                       {"unembed", options.train_unembed, config_.unembed}};
+  const std::tuple<const char*, bool, bool> parts[] = {
+      {"attention", options.train_attention, config_.attention},
+      {"mlp", options.train_mlp, config_.mlp},
+      {"unembed", options.train_unembed, config_.unembed}};
   for (const auto& [name, wanted, there] : parts)
     if (wanted && !there) return fail("train_{}: these adapters have no slots of {}", name, name);
   const double scale = options.alpha / static_cast<double>(options.rank);
@@ -182,7 +191,8 @@ Result<int> Adapters::create(const AdapterOptions& options) {
 }
 
 Result<int> Adapters::load(const std::string& folder) {
-  Result<AdapterFiles> files = AdapterFiles::open(folder, model_.config(), model_.files().weights.get());
+  Result<AdapterFiles> files =
+      AdapterFiles::open(folder, model_.config(), model_.files().weights.get());
   if (!files) return files.failure();
   const nn::LoraConfig& config = files->lora();
   if (config.saved_embed || config.saved_head || config.saved_norm)
@@ -190,18 +200,21 @@ Result<int> Adapters::load(const std::string& folder) {
         "{}/adapter_config.json: modules_to_save: expected none, as slots hold no whole weights",
         folder);
   if (const int64_t rank = greatest_rank(config); rank > config_.max_rank)
-    return fail("{}/adapter_config.json: expected ranks up to {}, got {}", folder, config_.max_rank, rank);
+    return fail("{}/adapter_config.json: expected ranks up to {}, got {}", folder, config_.max_rank,
+                rank);
   if ((config.embed.rank > 0 || config.head.rank > 0) && model_.decoder().tied)
     return fail(
         "{}: expected no adapter of embedding or head, which are tied: it would change both",
         folder);
   for (const std::string& path : tree_paths(files->types(model_.config())))
-    if (std::none_of(leaves_.begin(), leaves_.end(), [&](const Leaf& leaf) { return leaf.path == path; }))
+    if (std::none_of(leaves_.begin(), leaves_.end(),
+                     [&](const Leaf& leaf) { return leaf.path == path; }))
       return fail("{}: these adapters have no slots of {}", folder, path);
   Result<Adapter> adapter = load_adapter(*files, model_.config(), Device::cpu());
   if (!adapter) return adapter.failure();
   if (!is_finite(adapter->arrays))
-    return fail("{}/adapter_model.safetensors: expected finite weights, got one that is not", folder);
+    return fail("{}/adapter_model.safetensors: expected finite weights, got one that is not",
+                folder);
   nn::LoraConfig own = config;
   own.dropout = 0;
   return take_slot(own, adapter->arrays);
@@ -265,7 +278,8 @@ void Adapters::set_scales(int slot, const nn::LoraConfig& config) {
     float scales[nn::kNumLoraMatrices] = {};
     for (size_t m = 0; m < nn::kNumLoraMatrices; ++m)
       if (config.layers[m].rank > 0) scales[m] = config.layers[m].scales[static_cast<size_t>(l)];
-    scales_[0]->write((l * config_.adapters + place) * kMatrices * kFloat, std::as_bytes(std::span(scales)));
+    scales_[0]->write((l * config_.adapters + place) * kMatrices * kFloat,
+                      std::as_bytes(std::span(scales)));
   }
   const nn::LoraTarget* outer[] = {&config.embed, &config.head};
   for (size_t i = 0; i < 2; ++i) {
@@ -278,23 +292,26 @@ std::vector<float> Adapters::read_part(Group group, size_t leaf, int slot) const
   const Leaf& at = leaves_[leaf];
   std::vector<float> values(static_cast<size_t>(at.outer * at.inner));
   for (int64_t o = 0; o < at.outer && at.inner > 0; ++o)
-    groups_[group][leaf]->read((o * config_.adapters + slot - 1) * at.inner * kFloat,
-                               std::as_writable_bytes(std::span(values).subspan(
-                                   static_cast<size_t>(o * at.inner), static_cast<size_t>(at.inner))));
+    groups_[group][leaf]->read(
+        (o * config_.adapters + slot - 1) * at.inner * kFloat,
+        std::as_writable_bytes(std::span(values).subspan(static_cast<size_t>(o * at.inner),
+                                                         static_cast<size_t>(at.inner))));
   return values;
 }
 
 void Adapters::write_part(Group group, size_t leaf, int slot, const std::vector<float>& values) {
   const Leaf& at = leaves_[leaf];
   for (int64_t o = 0; o < at.outer && at.inner > 0; ++o)
-    groups_[group][leaf]->write((o * config_.adapters + slot - 1) * at.inner * kFloat,
-                                std::as_bytes(std::span(values).subspan(static_cast<size_t>(o * at.inner),
-                                                                        static_cast<size_t>(at.inner))));
+    groups_[group][leaf]->write(
+        (o * config_.adapters + slot - 1) * at.inner * kFloat,
+        std::as_bytes(std::span(values).subspan(static_cast<size_t>(o * at.inner),
+                                                static_cast<size_t>(at.inner))));
 }
 
 void Adapters::clear(Group group, int slot) {
   for (size_t i = 0; i < leaves_.size(); ++i)
-    write_part(group, i, slot, std::vector<float>(static_cast<size_t>(leaves_[i].outer * leaves_[i].inner)));
+    write_part(group, i, slot,
+               std::vector<float>(static_cast<size_t>(leaves_[i].outer * leaves_[i].inner)));
 }
 
 void Adapters::write(Group group, int slot, const nn::LoraConfig& config, const nn::Lora& values) {
@@ -305,8 +322,10 @@ void Adapters::write(Group group, int slot, const nn::LoraConfig& config, const 
     std::vector<float> part(static_cast<size_t>(leaf.outer * leaf.inner));
     const auto own = std::find(paths.begin(), paths.end(), leaf.path);
     if (own != paths.end()) {
-      const std::vector<float> from = arrays[static_cast<size_t>(own - paths.begin())].to_vector<float>();
-      each_element(layout_of(leaf.path, leaf.type), config_.max_rank, target_of(config, leaf.path).rank,
+      const std::vector<float> from =
+          arrays[static_cast<size_t>(own - paths.begin())].to_vector<float>();
+      each_element(layout_of(leaf.path, leaf.type), config_.max_rank,
+                   target_of(config, leaf.path).rank,
                    [&](size_t to, size_t at) { part[to] = from.at(at); });
     }
     write_part(group, i, slot, part);
@@ -325,7 +344,8 @@ nn::Lora Adapters::read(Group group, int slot, const nn::LoraConfig& config) con
     Array& array = arrays[static_cast<size_t>(own - paths.begin())];
     const std::vector<float> part = read_part(group, i, slot);
     std::vector<float> values(static_cast<size_t>(array.size()));
-    each_element(layout_of(leaf.path, leaf.type), config_.max_rank, target_of(config, leaf.path).rank,
+    each_element(layout_of(leaf.path, leaf.type), config_.max_rank,
+                 target_of(config, leaf.path).rank,
                  [&](size_t from, size_t at) { values.at(at) = part[from]; });
     array = Array::from(values, array.shape());
   }

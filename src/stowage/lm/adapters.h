@@ -151,7 +151,9 @@ class Adapters {
   int64_t examples(int slot) const { return slots_.at(static_cast<size_t>(slot)).examples; }
   /// The number of steps that an adapter has done.
   int64_t steps(int slot) const { return slots_.at(static_cast<size_t>(slot)).steps; }
-  const nn::LoraConfig& config(int slot) const { return slots_.at(static_cast<size_t>(slot)).config; }
+  const nn::LoraConfig& config(int slot) const {
+    return slots_.at(static_cast<size_t>(slot)).config;
+  }
 
   /// Returns the plan of a pass, which it compiles at the first call.
   const MemoryAnalysis& plan(const PassShape& shape);

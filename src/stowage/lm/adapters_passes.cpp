@@ -22,7 +22,8 @@ std::vector<T> cut(const std::vector<T>& all, int64_t begin, int64_t n, int64_t 
   std::vector<T> rows(static_cast<size_t>(n * width), fill);
   const auto first = static_cast<size_t>(begin * width);
   const size_t count = std::min(rows.size(), all.size() - std::min(all.size(), first));
-  std::copy_n(all.begin() + static_cast<std::ptrdiff_t>(std::min(all.size(), first)), count, rows.begin());
+  std::copy_n(all.begin() + static_cast<std::ptrdiff_t>(std::min(all.size(), first)), count,
+              rows.begin());
   return rows;
 }
 
@@ -39,21 +40,27 @@ bool is_finite_positive(float x) {
 
 Result<void> Adapters::check(const AdapterBatch& batch) const {
   const int64_t b = batch.rows, t = batch.length;
-  if (b < 1 || t < 1) return fail("rows, length: expected at least one row of one token, got {} and {}", b, t);
-  if (b > std::numeric_limits<int32_t>::max() / t) return fail("rows, length: {} rows of {} are too many", b, t);
+  if (b < 1 || t < 1)
+    return fail("rows, length: expected at least one row of one token, got {} and {}", b, t);
+  if (b > std::numeric_limits<int32_t>::max() / t)
+    return fail("rows, length: {} rows of {} are too many", b, t);
   const auto sized = [&](const char* name, size_t size, int64_t expected) -> Result<void> {
     if (static_cast<int64_t>(size) == expected) return {};
     return fail("{}: expected {} numbers for [{}, {}], got {}", name, expected, b, t, size);
   };
-  const std::tuple<const char*, size_t, int64_t> sizes[] = {{"tokens", batch.tokens.size(), b * t},
-                                                            {"targets", batch.targets.size(), b * t},
-                                                            {"slot", batch.slot.size(), b}};
+  const std::tuple<const char*, size_t, int64_t> sizes[] = {
+      {"tokens", batch.tokens.size(), b * t},
+      {"targets", batch.targets.size(), b * t},
+      {"slot", batch.slot.size(), b}};
   for (const auto& [name, size, expected] : sizes)
     if (Result<void> good = sized(name, size, expected); !good) return good;
   const std::tuple<const char*, size_t, int64_t> optional[] = {
-      {"weights", batch.weights.size(), b * t},       {"loss", batch.loss.size(), b},
-      {"reference", batch.reference.size(), b * t},   {"advantages", batch.advantages.size(), b * t},
-      {"positions", batch.positions.size(), b * t},   {"lo", batch.lo.size(), b * t},
+      {"weights", batch.weights.size(), b * t},
+      {"loss", batch.loss.size(), b},
+      {"reference", batch.reference.size(), b * t},
+      {"advantages", batch.advantages.size(), b * t},
+      {"positions", batch.positions.size(), b * t},
+      {"lo", batch.lo.size(), b * t},
       {"hi", batch.hi.size(), b * t}};
   for (const auto& [name, size, expected] : optional)
     if (size > 0)
@@ -64,12 +71,13 @@ Result<void> Adapters::check(const AdapterBatch& batch) const {
     for (size_t i = 0; i < ids->size(); ++i)
       if ((*ids)[i] < 0 || (*ids)[i] >= model_.decoder().vocab)
         return fail("{}: {} at row {}, place {} is outside of the vocabulary of {}",
-                    ids == &batch.tokens ? "tokens" : "targets", (*ids)[i], static_cast<int64_t>(i) / t,
-                    static_cast<int64_t>(i) % t, model_.decoder().vocab);
+                    ids == &batch.tokens ? "tokens" : "targets", (*ids)[i],
+                    static_cast<int64_t>(i) / t, static_cast<int64_t>(i) % t,
+                    model_.decoder().vocab);
   for (size_t i = 0; i < batch.lo.size(); ++i)
     if (batch.lo[i] < 0 || batch.hi[i] < 0 || batch.hi[i] > t || batch.positions[i] < 0)
-      return fail("positions, lo, hi: row {}, place {} is outside of its row of {}", static_cast<int64_t>(i) / t,
-                  static_cast<int64_t>(i) % t, t);
+      return fail("positions, lo, hi: row {}, place {} is outside of its row of {}",
+                  static_cast<int64_t>(i) / t, static_cast<int64_t>(i) % t, t);
   for (const float w : batch.weights)
     if (!std::isfinite(w) || w < 0)
       return fail("weights: expected finite numbers of at least 0, got {}", w);
@@ -77,9 +85,10 @@ Result<void> Adapters::check(const AdapterBatch& batch) const {
   for (const std::vector<float>* values : {&batch.reference, &batch.advantages})
     for (size_t i = 0; i < values->size(); ++i)
       if (!std::isfinite((*values)[i]) && (batch.weights.empty() || batch.weights[i] != 0))
-        return fail("{}: expected finite numbers where the weight is not 0, got {} at row {}, place {}",
-                    values == &batch.reference ? "reference" : "advantages", (*values)[i],
-                    static_cast<int64_t>(i) / t, static_cast<int64_t>(i) % t);
+        return fail(
+            "{}: expected finite numbers where the weight is not 0, got {} at row {}, place {}",
+            values == &batch.reference ? "reference" : "advantages", (*values)[i],
+            static_cast<int64_t>(i) / t, static_cast<int64_t>(i) % t);
   for (size_t i = 0; i < batch.slot.size(); ++i)
     if (batch.slot[i] != nn::kBaseSlot && !contains(batch.slot[i]))
       return fail("slot: row {}: there is no adapter in slot {}", i, batch.slot[i]);
@@ -93,16 +102,19 @@ Result<void> Adapters::check(const AdapterBatch& batch) const {
       return fail("reference, advantages: row {} has a loss that needs them", i);
     if (!is_finite_positive(loss.clip_low) || !is_finite_positive(loss.clip_high) ||
         loss.clip_low > loss.clip_high || !is_finite_positive(loss.beta))
-      return fail("loss: row {}: expected 0 < clip_low <= clip_high and beta > 0, got {}, {} and {}",
-                  i, loss.clip_low, loss.clip_high, loss.beta);
+      return fail(
+          "loss: row {}: expected 0 < clip_low <= clip_high and beta > 0, got {}, {} and {}", i,
+          loss.clip_low, loss.clip_high, loss.beta);
     if (loss.rejected < 0) continue;
     const auto j = static_cast<size_t>(loss.rejected);
     if (j >= batch.loss.size() || j == i || loss.kind != nn::TokenLoss::kDpo ||
         batch.loss[j].kind != nn::TokenLoss::kDpo || batch.loss[j].rejected >= 0 ||
         batch.slot[j] != batch.slot[i])
-      return fail("loss: row {}: expected a rejected row of the same slot and kind, got {}", i, loss.rejected);
+      return fail("loss: row {}: expected a rejected row of the same slot and kind, got {}", i,
+                  loss.rejected);
     if (static_cast<int64_t>(i) / at_a_time != static_cast<int64_t>(j) / at_a_time)
-      return fail("loss: rows {} and {} are a pair and not in one microbatch of {}", i, j, at_a_time);
+      return fail("loss: rows {} and {} are a pair and not in one microbatch of {}", i, j,
+                  at_a_time);
     ++named[j];
   }
   for (size_t i = 0; i < batch.loss.size(); ++i)
@@ -171,7 +183,8 @@ Result<PassOutput> Adapters::run_passes(const AdapterBatch& batch, bool gradient
   const int64_t b = batch.rows, t = batch.length;
   const int64_t n = options_.microbatch > 0 ? std::min(options_.microbatch, b) : b;
   const auto row_loss = [&](int64_t row) {
-    return row < static_cast<int64_t>(batch.loss.size()) ? batch.loss[static_cast<size_t>(row)] : RowLoss{};
+    return row < static_cast<int64_t>(batch.loss.size()) ? batch.loss[static_cast<size_t>(row)]
+                                                         : RowLoss{};
   };
   PassShape shape{n, t, !batch.lo.empty(), false, gradients};
   for (const RowLoss& loss : batch.loss) shape.has_pairs |= loss.kind == nn::TokenLoss::kDpo;
@@ -246,9 +259,11 @@ Result<PassOutput> Adapters::run_passes(const AdapterBatch& batch, bool gradient
 Result<AdapterStep> Adapters::step(int slot, const AdamWOptions& o) {
   if (Result<void> good = check_slot(slot); !good) return good.failure();
   const auto in_range = [](double x, double low, double high) { return x >= low && x < high; };
-  if (!std::isfinite(o.lr) || o.lr < 0) return fail("lr: expected a number of 0 or more, got {}", o.lr);
+  if (!std::isfinite(o.lr) || o.lr < 0)
+    return fail("lr: expected a number of 0 or more, got {}", o.lr);
   if (!in_range(o.beta1, 0, 1) || !in_range(o.beta2, 0, 1))
-    return fail("beta1, beta2: expected numbers from 0 to below 1, got {} and {}", o.beta1, o.beta2);
+    return fail("beta1, beta2: expected numbers from 0 to below 1, got {} and {}", o.beta1,
+                o.beta2);
   if (!std::isfinite(o.eps) || static_cast<float>(o.eps) <= 0)
     return fail("eps: expected a positive number, got {}", o.eps);
   if (!std::isfinite(o.weight_decay) || o.weight_decay < 0)
@@ -259,7 +274,8 @@ Result<AdapterStep> Adapters::step(int slot, const AdamWOptions& o) {
   const auto drop = [&](std::string_view why) {
     own.examples = 0;
     own.has_nonfinite_loss = false;
-    return fail("slot {}: {}: the adapter is as it was, and its gradients are zero again", slot, why);
+    return fail("slot {}: {}: the adapter is as it was, and its gradients are zero again", slot,
+                why);
   };
   if (own.has_nonfinite_loss) {
     clear(kSums, slot);

@@ -40,7 +40,8 @@ PassResult run_pass(const nn::DecoderConfig& config, const PassShape& shape, int
   nn::LossBatch loss = batch.loss;
   if (shape.has_pairs) {
     const Scope scope("reference");
-    const Array is_pair = (loss.kind == static_cast<int32_t>(nn::TokenLoss::kDpo)).reshape({shape.rows, 1});
+    const Array is_pair =
+        (loss.kind == static_cast<int32_t>(nn::TokenLoss::kDpo)).reshape({shape.rows, 1});
     loss.reference = where(is_pair, logprobs_of(options), loss.reference);
   }
   const auto values_of = [&](const nn::LoraSlots& s) {
@@ -145,7 +146,8 @@ ExecutablePtr compile_pass(const Model& model, const nn::LoraSlotsConfig& slots,
   const std::optional<nn::LoraSlots> sums = shape.gradients ? std::optional(factors) : std::nullopt;
   const PassBatch batch = abstract_pass_batch(shape);
   CompileOptions options;
-  const size_t before = tree_leaves(weights).size() + tree_leaves(factors).size() + tree_leaves(scales).size();
+  const size_t before =
+      tree_leaves(weights).size() + tree_leaves(factors).size() + tree_leaves(scales).size();
   options.donated = donated_between(before, tree_leaves(sums).size(), tree_leaves(batch).size());
   options.dump_name = "adapters_pass";
   const ir::Graph graph =

@@ -7,9 +7,9 @@
 #include "stowage/io/safetensors.h"
 #include "stowage/lm/adapters.h"
 
-// A slot's state as a file. Tensors, f32: "weights/…", and with an optimizer "mu/…" and "nu/…", each with
-// the path of a leaf of nn::Lora; "scales/TARGET" of every target, and i32 "ranks/TARGET" where ranks
-// differ by layer. Metadata: "format", "steps".
+// A slot's state as a file. Tensors, f32: "weights/…", and with an optimizer "mu/…" and "nu/…",
+// each with the path of a leaf of nn::Lora; "scales/TARGET" of every target, and i32 "ranks/TARGET"
+// where ranks differ by layer. Metadata: "format", "steps".
 
 namespace stow::lm {
 namespace {
@@ -47,8 +47,8 @@ Result<std::vector<T>> read_tensor(const SafetensorsFile& file, const std::strin
   return values;
 }
 
-Result<nn::Lora> read_lora(const SafetensorsFile& file, const std::string& group, const nn::Lora& types,
-                           std::set<std::string>& used) {
+Result<nn::Lora> read_lora(const SafetensorsFile& file, const std::string& group,
+                           const nn::Lora& types, std::set<std::string>& used) {
   std::vector<Array> leaves = tree_leaves(types);
   const std::vector<std::string> paths = tree_paths(types);
   for (size_t i = 0; i < leaves.size(); ++i) {
@@ -109,7 +109,8 @@ Result<SlotState> SlotState::load(const std::string& path, const HfConfig& confi
   const Result<SafetensorsFile> file = SafetensorsFile::open(path);
   if (!file) return file.failure();
   const auto& metadata = file->metadata();
-  if (const auto format = metadata.find("format"); format == metadata.end() || format->second != kFormat)
+  if (const auto format = metadata.find("format");
+      format == metadata.end() || format->second != kFormat)
     return fail("{}: expected the state of an adapter, \"format\": \"{}\", got {}", path, kFormat,
                 format == metadata.end() ? "no format" : shown_name(format->second));
   const nn::DecoderConfig decoder = decoder_config(config, DType::kF32);
@@ -144,10 +145,12 @@ Result<SlotState> SlotState::load(const std::string& path, const HfConfig& confi
   if (const auto steps = metadata.find("steps"); steps != metadata.end()) {
     SlotState::Optimizer optimizer;
     const std::string& text = steps->second;
-    if (text.empty() || text.size() > 18 || text.find_first_not_of("0123456789") != std::string::npos)
+    if (text.empty() || text.size() > 18 ||
+        text.find_first_not_of("0123456789") != std::string::npos)
       return fail("{}: steps: expected a number, got {}", path, text.substr(0, 40));
     optimizer.steps = std::stoll(text);
-    for (const auto& [group, to] : {std::pair("mu", &optimizer.mu), std::pair("nu", &optimizer.nu)}) {
+    for (const auto& [group, to] :
+         {std::pair("mu", &optimizer.mu), std::pair("nu", &optimizer.nu)}) {
       Result<nn::Lora> moments = read_lora(*file, group, types, used);
       if (!moments) return moments.failure();
       *to = std::move(*moments);
@@ -156,7 +159,8 @@ Result<SlotState> SlotState::load(const std::string& path, const HfConfig& confi
   }
   for (const TensorInfo& tensor : file->tensors())
     if (!used.contains(tensor.name))
-      return fail("{}: the tensor {} does not belong to the state of an adapter", path, tensor.name);
+      return fail("{}: the tensor {} does not belong to the state of an adapter", path,
+                  tensor.name);
   return state;
 }
 

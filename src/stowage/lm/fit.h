@@ -56,9 +56,9 @@ class FirstFit {
   /// program's bytes. `what` begins the message: "scoring rows of 8 tokens".
   [[noreturn]] void refuse(const std::string& what) const {
     const int64_t bytes = counted_bytes(*least_);
-    throw CapacityError(fmt::format("{} needs {} ({} bytes) at least, {} more than the memory of {}",
-                                    what, format_bytes(bytes), bytes, format_bytes(bytes - limit_),
-                                    format_bytes(limit_)));
+    throw CapacityError(fmt::format(
+        "{} needs {} ({} bytes) at least, {} more than the memory of {}", what, format_bytes(bytes),
+        bytes, format_bytes(bytes - limit_), format_bytes(limit_)));
   }
 
  private:

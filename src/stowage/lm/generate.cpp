@@ -50,8 +50,9 @@ Graph prefill_graph(const DecoderConfig& config, const Types& types, const Gener
     const nn::ForwardResult made = nn::forward_layers(config, w, tokens, options);
     const Array place = lengths - 1 - at;  // of the last token in this chunk, if it is there
     const Array picked =
-        take_along_axis(made.hidden, broadcast_to(clip(place, 0, c - 1).reshape({b, 1, 1}), {b, 1, d}),
-                        1, IndexMode::kClip)
+        take_along_axis(made.hidden,
+                        broadcast_to(clip(place, 0, c - 1).reshape({b, 1, 1}), {b, 1, d}), 1,
+                        IndexMode::kClip)
             .reshape({b, d});
     const Array is_here = logical_and(place >= 0, place < c).reshape({b, 1});
     return Prefilled{*made.cache, where(is_here, picked, state.last)};
@@ -59,15 +60,18 @@ Graph prefill_graph(const DecoderConfig& config, const Types& types, const Gener
   const Prefilled state{nn::kv_cache_abstract(config, b, shape.cache),
                         Array::abstract(Shape{b, d}, config.compute)};
   return jit(prefill)
-      .lower(types.weights, types.adapter, state, abstract_i32({b, c}), abstract_i32({}), abstract_i32({b}))
+      .lower(types.weights, types.adapter, state, abstract_i32({b, c}), abstract_i32({}),
+             abstract_i32({b}))
       .graph();
 }
 
 Graph head_graph(const DecoderConfig& config, const Types& types, const GenerateShape& shape) {
   return jit([&](const nn::Decoder& w, const std::optional<nn::Lora>& adapter, const Array& last) {
-           return nn::decoder_logits(config, w, last, DType::kF32, with_adapter(adapter, types.options));
+           return nn::decoder_logits(config, w, last, DType::kF32,
+                                     with_adapter(adapter, types.options));
          })
-      .lower(types.weights, types.adapter, Array::abstract(Shape{shape.rows, config.dim}, config.compute))
+      .lower(types.weights, types.adapter,
+             Array::abstract(Shape{shape.rows, config.dim}, config.compute))
       .graph();
 }
 
@@ -84,8 +88,8 @@ Graph decode_graph(const DecoderConfig& config, const Types& types, const Genera
     return Decoded{*made.cache, nn::decoder_logits(config, w, hidden, DType::kF32, plain)};
   };
   return jit(decode)
-      .lower(types.weights, types.adapter, nn::kv_cache_abstract(config, b, shape.cache), abstract_i32({b, 1}),
-             abstract_i32({b}))
+      .lower(types.weights, types.adapter, nn::kv_cache_abstract(config, b, shape.cache),
+             abstract_i32({b, 1}), abstract_i32({b}))
       .graph();
 }
 
@@ -120,7 +124,8 @@ class Row {
   // Takes the token that logits [V] give.
   Result<void> step(std::span<const float> logits) {
     const float top = *std::max_element(logits.begin(), logits.end());
-    if (!std::isfinite(top) || std::any_of(logits.begin(), logits.end(), [](float x) { return std::isnan(x); }))
+    if (!std::isfinite(top) ||
+        std::any_of(logits.begin(), logits.end(), [](float x) { return std::isnan(x); }))
       return fail("prompt {}: the model's logits are not finite at token {}", prompt_, place_);
     const double uniform = uniform_of(options_.seed, prompt_, made_.ids.size());
     const int32_t id = sample(logits, options_.sampling, uniform);
@@ -195,7 +200,8 @@ GeneratePrograms::GeneratePrograms(const HfConfig& config, const WeightOptions& 
   decoder.vocab_block = shape.vocab_block;
   const Types types{weights, abstract_weights(config, weights), abstract_adapter(config, weights)};
   const size_t n = tree_leaves(types.weights).size() + tree_leaves(types.adapter).size();
-  prefill_ = compile_with(prefill_graph(decoder, types, shape), n, 3, capacities, "prefill", threads);
+  prefill_ =
+      compile_with(prefill_graph(decoder, types, shape), n, 3, capacities, "prefill", threads);
   head_ = compile_with(head_graph(decoder, types, shape), n, 0, capacities, "head", threads);
   decode_ = compile_with(decode_graph(decoder, types, shape), n, 2, capacities, "decode", threads);
   for (const Array& leaf : tree_leaves(nn::kv_cache_abstract(decoder, shape.rows, shape.cache)))
@@ -273,7 +279,8 @@ std::vector<float> Decoding::prefill(const std::vector<std::vector<int32_t>>& pr
   return logits;
 }
 
-std::vector<float> Decoding::decode(std::span<const int32_t> tokens, std::span<const int32_t> places) {
+std::vector<float> Decoding::decode(std::span<const int32_t> tokens,
+                                    std::span<const int32_t> places) {
   const std::vector<DeviceBufferPtr> arguments = with_weights(
       {std::move(cache_[0]), std::move(cache_[1]), put(tokens), put(places)});
   std::vector<DeviceBufferPtr> results = programs_.decode()->run(*model_.device(), arguments);
@@ -294,7 +301,8 @@ GeneratePrograms plan_generate(const HfConfig& config, const std::vector<int64_t
     if (weight_bytes(config, weights)[0] > limit && place != places.back()) continue;
     // A head that is moved anyway may come block by block.
     std::vector<int64_t> blocks = {0};
-    if (place != MemoryKind::kDevice && config.vocab_size > kVocabBlock) blocks.push_back(kVocabBlock);
+    if (place != MemoryKind::kDevice && config.vocab_size > kVocabBlock)
+      blocks.push_back(kVocabBlock);
     for (int64_t rows = most; rows >= 1; rows = options.rows > 0 ? 0 : rows / 2) {
       int64_t before = 0;
       for (const int64_t most_chunk : {256, 64, 16}) {
@@ -317,7 +325,8 @@ GeneratePrograms plan_generate(const HfConfig& config, const std::vector<int64_t
                             longest));
 }
 
-Result<void> check_prompts(const ModelFiles& files, const std::vector<std::vector<int32_t>>& prompts,
+Result<void> check_prompts(const ModelFiles& files,
+                           const std::vector<std::vector<int32_t>>& prompts,
                            const GenerateOptions& options) {
   if (!options.stop.empty() && !files.text)
     return fail("a stop text needs a tokenizer; {}", files.no_text);
@@ -330,8 +339,9 @@ Result<void> check_prompts(const ModelFiles& files, const std::vector<std::vecto
                     files.config.vocab_size);
     const int64_t most = files.config.max_position_embeddings;
     if (most > 0 && n + options.max_tokens > most)
-      return fail("prompt {}: {} tokens and {} new ones are more than the {} positions of the model", i,
-                  n, options.max_tokens, most);
+      return fail(
+          "prompt {}: {} tokens and {} new ones are more than the {} positions of the model", i, n,
+          options.max_tokens, most);
   }
   return {};
 }
@@ -339,14 +349,16 @@ Result<void> check_prompts(const ModelFiles& files, const std::vector<std::vecto
 Result<std::vector<Generated>> generate(const Model& model, const GeneratePrograms& programs,
                                         const std::vector<std::vector<int32_t>>& prompts,
                                         const GenerateOptions& options, const OnText& on_text) {
-  if (Result<void> good = check_prompts(model.files(), prompts, options); !good) return good.failure();
+  if (Result<void> good = check_prompts(model.files(), prompts, options); !good)
+    return good.failure();
   std::vector<Generated> made;
   const auto rows = static_cast<size_t>(programs.shape().rows);
   const auto vocab = static_cast<size_t>(model.decoder().vocab);
   for (size_t begin = 0; begin < prompts.size(); begin += rows) {
     const size_t n = std::min(rows, prompts.size() - begin);
-    const std::vector<std::vector<int32_t>> batch(prompts.begin() + static_cast<std::ptrdiff_t>(begin),
-                                                  prompts.begin() + static_cast<std::ptrdiff_t>(begin + n));
+    const std::vector<std::vector<int32_t>> batch(
+        prompts.begin() + static_cast<std::ptrdiff_t>(begin),
+        prompts.begin() + static_cast<std::ptrdiff_t>(begin + n));
     std::vector<Row> under_way;
     for (size_t i = 0; i < n; ++i)
       under_way.emplace_back(begin + i, batch[i], model.files(), options, on_text);
@@ -376,7 +388,8 @@ Result<std::vector<Generated>> generate(const Model& model,
                                         const std::vector<std::vector<int32_t>>& prompts,
                                         const GenerateOptions& options, const OnText& on_text) {
   if (prompts.empty()) return std::vector<Generated>();
-  if (Result<void> good = check_prompts(model.files(), prompts, options); !good) return good.failure();
+  if (Result<void> good = check_prompts(model.files(), prompts, options); !good)
+    return good.failure();
   GenerateOptions fixed = options;
   fixed.dtype = model.options().dtype;
   fixed.compute = model.options().compute;

@@ -53,8 +53,8 @@ std::string full_name(const TensorName& tensor, int64_t layer) {
   return tensor.is_of_layer ? fmt::format("model.layers.{}.{}", layer, tensor.name) : tensor.name;
 }
 
-// Gives take(offset in bytes, bytes) all of a leaf in its dtype, in order, a piece at a time: each is read
-// to where place(offset, size) has room for it.
+// Gives take(offset in bytes, bytes) all of a leaf in its dtype, in order, a piece at a time: each
+// is read to where place(offset, size) has room for it.
 template <typename Place, typename Take>
 Result<void> each_piece(const WeightSource& source, const std::string& leaf, const ArrayType& type,
                         const Place& place, const Take& take) {
@@ -70,7 +70,8 @@ Result<void> each_piece(const WeightSource& source, const std::string& leaf, con
       const int64_t end = std::min(at + rows, tensor->n_rows());
       const int64_t to = begin + at * row_bytes;
       const std::span<std::byte> out = place(to, static_cast<size_t>((end - at) * row_bytes));
-      if (Result<void> read = source.read_rows(*tensor, at, end, type.dtype, out); !read) return read;
+      if (Result<void> read = source.read_rows(*tensor, at, end, type.dtype, out); !read)
+        return read;
       take(to, out);
     }
   }
@@ -135,7 +136,8 @@ Result<ModelFiles> ModelFiles::open(const std::string& path) {
     if (!config) return config.failure();
     files.config = std::move(*config);
   }
-  if (const fs::path file = folder / "generation_config.json"; is_folder && fs::exists(file, error)) {
+  if (const fs::path file = folder / "generation_config.json";
+      is_folder && fs::exists(file, error)) {
     Result<GenerationConfig> generation = GenerationConfig::load(file.string());
     if (!generation) return generation.failure();
     files.generation = std::move(*generation);
@@ -165,8 +167,9 @@ DType compute_dtype(const HfConfig& config, const WeightOptions& options) {
 
 nn::Decoder abstract_weights(const HfConfig& config, const WeightOptions& options) {
   const DType dtype = weight_dtype(config, options);
-  return tree_map([&](const Array& leaf) { return stow::device_put(leaf, options.memory); },
-                  nn::decoder_abstract(decoder_config(config, compute_dtype(config, options)), dtype));
+  return tree_map(
+      [&](const Array& leaf) { return stow::device_put(leaf, options.memory); },
+      nn::decoder_abstract(decoder_config(config, compute_dtype(config, options)), dtype));
 }
 
 BytesByKind weight_bytes(const HfConfig& config, const WeightOptions& options) {
@@ -183,7 +186,8 @@ std::optional<nn::Lora> abstract_adapter(const HfConfig& config, const WeightOpt
   return options.adapter->types(config);
 }
 
-nn::ForwardOptions with_adapter(const std::optional<nn::Lora>& arrays, const WeightOptions& options) {
+nn::ForwardOptions with_adapter(const std::optional<nn::Lora>& arrays,
+                                const WeightOptions& options) {
   nn::ForwardOptions made;
   if (!arrays) return made;
   made.lora = arrays;
@@ -200,7 +204,8 @@ std::vector<DeviceBufferPtr> Model::arguments() const {
 nn::Decoder Model::arrays() const {
   const nn::Decoder types = abstract_weights(config(), options_);
   std::vector<Array> leaves = tree_leaves(types);
-  for (size_t i = 0; i < leaves.size(); ++i) leaves[i] = make_concrete(leaves[i].type(), weights_[i]);
+  for (size_t i = 0; i < leaves.size(); ++i)
+    leaves[i] = make_concrete(leaves[i].type(), weights_[i]);
   return tree_unflatten(types, leaves);
 }
 
@@ -251,7 +256,8 @@ Result<void> read_weight_slice(const WeightSource& source, const std::string& le
       std::span<std::byte> rest = out;
       for (const TensorSlice& part : slices_of_range(of_layer, at, end)) {
         const auto size = static_cast<size_t>(part.elems() * elem_bytes);
-        if (Result<void> read = source.read_slice(*tensor, part, type.dtype, rest.first(size)); !read)
+        if (Result<void> read = source.read_slice(*tensor, part, type.dtype, rest.first(size));
+            !read)
           return read;
         rest = rest.subspan(size);
       }

@@ -66,7 +66,8 @@ nn::Decoder abstract_weights(const HfConfig& config, const WeightOptions& option
 /// Returns abstract arrays with the types of the adapter's arrays; none if there is no adapter.
 std::optional<nn::Lora> abstract_adapter(const HfConfig& config, const WeightOptions& options);
 /// Returns options of a forward pass with `arrays`, the arrays of the adapter that `options` names.
-nn::ForwardOptions with_adapter(const std::optional<nn::Lora>& arrays, const WeightOptions& options);
+nn::ForwardOptions with_adapter(const std::optional<nn::Lora>& arrays,
+                                const WeightOptions& options);
 /// Returns the bytes of all weights, in their memory kind, and of the adapter, on the device.
 BytesByKind weight_bytes(const HfConfig& config, const WeightOptions& options);
 

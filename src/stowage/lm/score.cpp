@@ -41,7 +41,8 @@ Batch abstract_batch(const ScoreShape& shape) {
 }
 
 Scored score_batch(const nn::DecoderConfig& config, const ScoreShape& shape,
-                   const nn::Decoder& weights, const nn::ForwardOptions& adapter, const Batch& batch) {
+                   const nn::Decoder& weights, const nn::ForwardOptions& adapter,
+                   const Batch& batch) {
   const int64_t b = shape.rows, t = shape.length;
   nn::ForwardOptions options = adapter;
   options.hidden_states = shape.hidden;
@@ -58,15 +59,17 @@ Scored score_batch(const nn::DecoderConfig& config, const ScoreShape& shape,
   Scored scored;
   scored.hidden = made.hidden_states;
   if (scored.hidden) scored.hidden = scored.hidden->astype(DType::kF32);
-  if (shape.logits) scored.logits = nn::decoder_logits(config, weights, made.hidden, DType::kF32, adapter);
+  if (shape.logits)
+    scored.logits = nn::decoder_logits(config, weights, made.hidden, DType::kF32, adapter);
   if (t < 2) {
     scored.logprobs = zeros({b, 0});
     return scored;
   }
   const Array targets = batch.tokens.slice(1, 1, t);
-  scored.logprobs = scored.logits ? -cross_entropy(scored.logits->slice(1, 0, t - 1), targets)
-                                  : nn::decoder_log_probs(config, weights, made.hidden.slice(1, 0, t - 1),
-                                                          targets, shape.chunk, adapter);
+  scored.logprobs = scored.logits
+                        ? -cross_entropy(scored.logits->slice(1, 0, t - 1), targets)
+                        : nn::decoder_log_probs(config, weights, made.hidden.slice(1, 0, t - 1),
+                                                targets, shape.chunk, adapter);
   if (shape.padded) {
     const Array here = place.slice(1, 0, t - 1);
     const Array is_real = logical_and(here >= start.slice(1, 0, t - 1),
@@ -85,7 +88,8 @@ DeviceBufferPtr put(Device& device, std::span<const int32_t> values, int64_t n) 
 }  // namespace
 
 Result<void> TokenRows::check(int64_t vocab) const {
-  if (n < 1 || length < 1) return fail("tokens: expected at least one row of one token, got [{}, {}]", n, length);
+  if (n < 1 || length < 1)
+    return fail("tokens: expected at least one row of one token, got [{}, {}]", n, length);
   if (static_cast<int64_t>(tokens.size()) != n * length)
     return fail("tokens: expected {} for [{}, {}], got {}", n * length, n, length, tokens.size());
   for (size_t i = 0; i < tokens.size(); ++i)
@@ -149,7 +153,8 @@ ScoreProgram::Part ScoreProgram::run(const Model& model, const TokenRows& rows,
   return part;
 }
 
-ScoreProgram plan_score(const HfConfig& config, const TokenRows& rows, const ScoreOptions& options) {
+ScoreProgram plan_score(const HfConfig& config, const TokenRows& rows,
+                        const ScoreOptions& options) {
   const int64_t limit = memory_limit(options.memory_bytes);
   const std::vector<MemoryKind> places = weight_places(options.weights);
   int64_t most = std::clamp<int64_t>(kTokensOfCall / rows.length, 1, rows.n);
@@ -161,7 +166,8 @@ ScoreProgram plan_score(const HfConfig& config, const TokenRows& rows, const Sco
     if (weight_bytes(config, weights)[0] > limit && place != places.back()) continue;
     for (int64_t n = most; n >= 1; n = options.rows > 0 ? 0 : n / 2) {
       for (const int64_t chunk : {int64_t{256}, int64_t{128}}) {
-        const ScoreShape shape{n, rows.length, rows.is_padded(), options.logits, options.hidden, chunk};
+        const ScoreShape shape{n,    rows.length, rows.is_padded(), options.logits, options.hidden,
+                               chunk};
         if (auto fits = search.plan(place, [&](const Device::Capacities& capacities) {
               return ScoreProgram(config, weights, shape, capacities, options.threads);
             }))

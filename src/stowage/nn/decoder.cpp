@@ -32,8 +32,9 @@ Array use(const Array& weight, DType compute) {
 }
 
 // block(rows) for so many rows after another, of [n, d]; nothing within is kept.
-// The rest comes first, then the last chunk: the backward pass sums weights' gradients from the first
-// token on, as a product over all tokens does. Zeros fill up a short rest, as in products over all.
+// The rest comes first, then the last chunk: the backward pass sums weights' gradients from the
+// first token on, as a product over all tokens does. Zeros fill up a short rest, as in products
+// over all.
 template <typename Block>
 Array in_chunks(const Block& block, const Array& rows, int64_t chunk) {
   const int64_t d = rows.dim(1), n = rows.dim(0), even = n / chunk * chunk;
@@ -168,8 +169,10 @@ Array layer(const Shared& s, const Array& input, const LayerInput& own, LayerOut
     Scope scope("attention");
     const Array h =
         checkpoint_name(with_all_tokens(c, rms_norm(x, w.norm1, c.norm_eps)), "attn_in");
-    Array q = checkpoint_name(linear(c, h, w.wq, w.bq, adapter, kLoraQ), "attn_q").reshape({b, t, c.heads, d});
-    Array k = checkpoint_name(linear(c, h, w.wk, w.bk, adapter, kLoraK), "attn_k").reshape({b, t, c.kv_heads, d});
+    Array q = checkpoint_name(linear(c, h, w.wq, w.bq, adapter, kLoraQ), "attn_q")
+                  .reshape({b, t, c.heads, d});
+    Array k = checkpoint_name(linear(c, h, w.wk, w.bk, adapter, kLoraK), "attn_k")
+                  .reshape({b, t, c.kv_heads, d});
     const Array v = checkpoint_name(linear(c, h, w.wv, w.bv, adapter, kLoraV), "attn_v");
     if (c.qk_norm) {
       q = rms_norm(q, w.q_norm, c.norm_eps);
@@ -184,7 +187,8 @@ Array layer(const Shared& s, const Array& input, const LayerInput& own, LayerOut
   Scope scope("mlp");
   const Array h = checkpoint_name(with_all_tokens(c, rms_norm(mid, w.norm2, c.norm_eps)), "mlp_in");
   const auto block = [&](const FeedForward& own, const Array& in) {
-    const Array gate = checkpoint_name(linear(c, in, own.w1, own.b1, adapter, kLoraGate), "mlp_gate");
+    const Array gate =
+        checkpoint_name(linear(c, in, own.w1, own.b1, adapter, kLoraGate), "mlp_gate");
     const Array up = checkpoint_name(linear(c, in, own.w3, own.b3, adapter, kLoraUp), "mlp_up");
     return linear(c, silu(gate) * up, own.w2, own.b2, adapter, kLoraDown);
   };
@@ -194,8 +198,8 @@ Array layer(const Shared& s, const Array& input, const LayerInput& own, LayerOut
                                  : block(weights, h)));
 }
 
-// Every weight from its shape, whether it exists or not. `make` gets the deviation of a matrix, 0 of a
-// norm and a negative one of a bias.
+// Every weight from its shape, whether it exists or not. `make` gets the deviation of a matrix, 0
+// of a norm and a negative one of a bias.
 template <typename Make>
 Decoder build(const DecoderConfig& c, Make make) {
   const int64_t d = c.dim, q = c.q_dim(), g = c.kv_dim(), f = c.ffn, l = c.layers;
@@ -263,7 +267,8 @@ Array places_of(const Array& tokens, const std::optional<Array>& write_at) {
   return write_at ? write_at->reshape({b, 1}) + here : broadcast_to(here, {b, t});
 }
 
-// The first keys within each layer's window, [L, B, T]; none where no window cuts a row of `n_keys`.
+// The first keys within each layer's window, [L, B, T]; none where no window cuts a row of
+// `n_keys`.
 std::optional<Array> window_starts(const DecoderConfig& c, const Array& places, int64_t n_keys) {
   constexpr int32_t kNone = std::numeric_limits<int32_t>::max();
   std::vector<int32_t> windows(static_cast<size_t>(c.layers), kNone);
@@ -322,8 +327,9 @@ ForwardResult forward_layers(const DecoderConfig& config, const Decoder& base, c
         shared.visible.hi = options.hi ? minimum(*options.hi, places + 1) : places + 1;
       const auto positions = options.positions || !options.cache ? options.positions : places;
       shared.rotary =
-          positions ? rotary_tables(config.rotary, config.head_dim(), *positions, config.compute)
-                    : rotary_tables(config.rotary, config.head_dim(), tokens.dim(1), config.compute);
+          positions
+              ? rotary_tables(config.rotary, config.head_dim(), *positions, config.compute)
+              : rotary_tables(config.rotary, config.head_dim(), tokens.dim(1), config.compute);
     }
     const std::optional<LoraInput> adapters = lora_input(config, options);
     Scope scope("layers");

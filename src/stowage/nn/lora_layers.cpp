@@ -39,7 +39,8 @@ Array LayerAdapter::add(const Array& y, const Array& x, LoraMatrix matrix) const
   if (slots_) {
     const std::optional<LowRank>& factors = lora_matrix(slots_->factors, matrix);
     if (!factors) return y;
-    const Array scales = slots_->scales.slice(1, matrix, matrix + 1).reshape({slots_->scales.dim(0)});
+    const Array scales =
+        slots_->scales.slice(1, matrix, matrix + 1).reshape({slots_->scales.dim(0)});
     return add_slots(y, x, *factors, scales, slot_of_row_);
   }
   if (!own_) return y;

@@ -72,9 +72,10 @@ int slot_axis(std::string_view path) {
 }
 
 Array rows_of_slots(const Array& x, const Array& slot_of_row) {
-  // Beyond the last adapter: read as zeros, and dropped by the gradient. Negative numbers would count
-  // from the end.
-  const Array place = where(slot_of_row > kBaseSlot, slot_of_row - 1, static_cast<int32_t>(x.dim(0)));
+  // Beyond the last adapter: read as zeros, and dropped by the gradient. Negative numbers would
+  // count from the end.
+  const Array place =
+      where(slot_of_row > kBaseSlot, slot_of_row - 1, static_cast<int32_t>(x.dim(0)));
   return take(x, place, 0, IndexMode::kFill, 0.0);
 }
 

@@ -57,12 +57,12 @@ Array wide_logits(const Array& hidden, const Array& head) {
 
 namespace {
 
-// The losses of all tokens [N] and both gradients, one chunk of tokens after another; a shorter last one
-// stands behind the loop. h [N, d], w [d, V], t [...] of N elements. What is differentiated is the sum of
-// `weights` [N] times the losses, whose logits are wide then; without weights the mean of the losses.
-// As if all were one: the gradient of w adds up in the order of a product's blocks, and a short rest is
-// filled up so that its products are computed as those of all tokens are. These may be a share of a batch
-// of `total` tokens, over which the mean is.
+// The losses of all tokens [N] and both gradients, one chunk of tokens after another; a shorter
+// last one stands behind the loop. h [N, d], w [d, V], t [...] of N elements. What is
+// differentiated is the sum of `weights` [N] times the losses, whose logits are wide then; without
+// weights the mean of the losses. As if all were one: the gradient of w adds up in the order of a
+// product's blocks, and a short rest is filled up so that its products are computed as those of all
+// tokens are. These may be a share of a batch of `total` tokens, over which the mean is.
 std::pair<Array, std::pair<Array, Array>> losses_of_share(const Array& h, const Array& w,
                                                          const Array& t,
                                                          const std::optional<Array>& weights,
@@ -131,19 +131,20 @@ struct Columns {
 };
 STOW_TREE(Columns, head, first);
 
-// A head of [d, V], or [V, d] where `axis` is 0, wherever it lies, gone through `block` columns at a
-// time.
+// A head of [d, V], or [V, d] where `axis` is 0, wherever it lies, gone through `block` columns at
+// a time.
 struct Vocabulary {
   Array head;
   int axis;
   int64_t block;
 
   // step(carry, Columns) gives the carry, and None or an array with an axis of as many words as the
-  // columns have, `out_axis`; fewer of them at last, behind the loop. Returns the carry, and those of
-  // all columns as one.
+  // columns have, `out_axis`; fewer of them at last, behind the loop. Returns the carry, and those
+  // of all columns as one.
   template <typename Carry, typename Step>
   auto go_through(const Carry& carry, const Step& step, int out_axis = 0) const {
-    const int64_t size = head.dim(axis), words = std::min(block, size), whole = size / words * words;
+    const int64_t size = head.dim(axis), words = std::min(block, size),
+                  whole = size / words * words;
     Dims dims = head.shape().dims();
     dims[static_cast<size_t>(axis)] = words;
     dims.insert(dims.begin() + axis, whole / words);
@@ -378,10 +379,10 @@ Array with_finite_gradient(const Array& x) {
   return custom_vjp(same, forward, backward)(x);
 }
 
-// The log-probability of each target, [c]. Where logits are not finite it is NaN and has no gradient;
-// where its own gradient is not finite it has none either: one product sums the gradients of all
-// adapters' B over all tokens, and the zeros that a token has in other adapters' columns would not
-// stop a NaN.
+// The log-probability of each target, [c]. Where logits are not finite it is NaN and has no
+// gradient; where its own gradient is not finite it has none either: one product sums the gradients
+// of all adapters' B over all tokens, and the zeros that a token has in other adapters' columns
+// would not stop a NaN.
 Array contained_log_probs(const Array& logits, const Array& targets) {
   const Array is_finite = all(isfinite(logits), 1);
   const Array kept = where(expand_dims(is_finite, 1), logits, 0.0);
@@ -455,8 +456,8 @@ Array linear_log_probs(const Array& hidden, const Array& head, const Array& targ
   if (adapter->slot) with.slot = adapter->slot->reshape({n});
   using Heads = std::pair<Array, Array>;
   const auto share = [&](const Heads& w, const AdapterTokens& x) {
-    return in_chunks([&](const AdapterTokens& c) { return one(w.first, w.second, c); }, x, n / parts,
-                     chunk);
+    return in_chunks([&](const AdapterTokens& c) { return one(w.first, w.second, c); }, x,
+                     n / parts, chunk);
   };
   return of_shares(share, Heads(rounded, adapter->b), with, parts).reshape(dims);
 }

@@ -25,18 +25,20 @@ RowLosses row_losses(const Array& logprobs, const LossBatch& batch) {
   const Array logp = where(counts, logprobs, 0.0);
 
   // A ratio is made only where it is used: an overflow elsewhere would make gradients NaN.
-  const Array has_advantage =
-      logical_and(by_row(logical_or(is_kind(TokenLoss::kImportanceSampling),
-                                    logical_or(is_kind(TokenLoss::kPpo), is_kind(TokenLoss::kCispo)))),
-                  logical_and(counts, batch.advantages != 0.0));
+  const Array has_advantage = logical_and(
+      by_row(logical_or(is_kind(TokenLoss::kImportanceSampling),
+                        logical_or(is_kind(TokenLoss::kPpo), is_kind(TokenLoss::kCispo)))),
+      logical_and(counts, batch.advantages != 0.0));
   const Array advantage = where(has_advantage, batch.advantages, 0.0);
   const Array change = where(has_advantage, logp - batch.reference, 0.0);
   const Array fixed_ratio = exp(stop_gradient(change));
-  const Array clipped = minimum(maximum(fixed_ratio, by_row(batch.clip_low)), by_row(batch.clip_high));
+  const Array clipped =
+      minimum(maximum(fixed_ratio, by_row(batch.clip_low)), by_row(batch.clip_high));
   const Array is_clipped = logical_and(by_row(is_kind(TokenLoss::kPpo)),
                                        clipped * advantage < fixed_ratio * advantage);
-  const Array has_ratio = logical_and(has_advantage, logical_and(logical_not(is_clipped),
-                                                                 by_row(logical_not(is_kind(TokenLoss::kCispo)))));
+  const Array has_ratio = logical_and(
+      has_advantage,
+      logical_and(logical_not(is_clipped), by_row(logical_not(is_kind(TokenLoss::kCispo)))));
   const Array ratio = exp(where(has_ratio, change, 0.0));
 
   const Array of_ratio = -where(is_clipped, clipped, ratio) * advantage;

@@ -202,8 +202,8 @@ ShardingFactors shard_attention(const InferContext& c, std::span<const ArrayType
   return with_intervals(c, 3, {{kSequence, kSequence, kSequence}, {kSequence, kLse}});
 }
 
-// Two products, of queries with keys and of probabilities with values. Intervals are values, so that
-// all keys count.
+// Two products, of queries with keys and of probabilities with values. Intervals are values, so
+// that all keys count.
 double forward_flops(const InferContext& c) {
   const double flops =
       4.0 * static_cast<double>(c.operand(0).elems()) * static_cast<double>(c.operand(1).shape[1]);

@@ -95,7 +95,8 @@ Batched batch_by_loop(const BatchContext& c) {
     outputs.push_back(y.id());
   p.n_consts = static_cast<int>(consts.size());
   p.out_axes = Dims(outputs.size(), 0);
-  // The loops of a cond and of its gradient are a pair as scans are, so that policies reach into it.
+  // The loops of a cond and of its gradient are a pair as scans are, so that policies reach into
+  // it.
   if (c.node.op == OpKind::kCond) {
     p.n_residuals = c.node.as<CondParams>().n_residuals;
     p.reverse = c.node.backward;

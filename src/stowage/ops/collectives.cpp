@@ -165,8 +165,8 @@ Batched batch_collective(const BatchContext& c) {
   return rebuilt(c, p, c.operands, batch);
 }
 
-// In the body of a shard_map the partitioner may cut what the collective leaves as it is, with axes that
-// are not the body's.
+// In the body of a shard_map the partitioner may cut what the collective leaves as it is, with axes
+// that are not the body's.
 ShardingFactors shard_collective(const InferContext& c, std::span<const ArrayType> results) {
   ShardingFactors f = shard_elementwise(c, results);
   const auto& p = c.as<CollectiveParams>();
@@ -174,7 +174,8 @@ ShardingFactors shard_collective(const InferContext& c, std::span<const ArrayTyp
   for (auto* lists : {&f.operands, &f.results})
     for (auto& list : *lists) {
       if (along) list[static_cast<size_t>(p.axis)] = ShardingFactors::kUnshardable;
-      if (c.op == OpKind::kAllToAll) list[static_cast<size_t>(p.concat_axis)] = ShardingFactors::kUnshardable;
+      if (c.op == OpKind::kAllToAll)
+        list[static_cast<size_t>(p.concat_axis)] = ShardingFactors::kUnshardable;
     }
   return f;
 }
@@ -206,7 +207,8 @@ const ReshardParams& expect_sharding(const InferContext& c, const ArrayType& who
     if (axis < 0 || axis >= p.mesh.rank())
       c.error("mesh axis {} does not exist in {}", axis, to_string(p.mesh));
     if (p.sharding.cuts_with(axis))
-      c.error("mesh axis '{}' is automatic and cuts the array", p.mesh.names[static_cast<size_t>(axis)]);
+      c.error("mesh axis '{}' is automatic and cuts the array",
+              p.mesh.names[static_cast<size_t>(axis)]);
   }
   if (const auto fault = sharding_fault(whole, p.sharding, p.mesh)) c.error("{}", *fault);
   return p;
@@ -262,7 +264,8 @@ MeshAxes copied_over(const ReshardParams& p) {
   MeshAxes axes;
   for (int axis = 0; axis < p.mesh.rank(); ++axis)
     if (!p.sharding.cuts_with(axis) &&
-        std::find(p.automatic.begin(), p.automatic.end(), axis) == p.automatic.end() && p.mesh.extents[static_cast<size_t>(axis)] > 1)
+        std::find(p.automatic.begin(), p.automatic.end(), axis) == p.automatic.end() &&
+        p.mesh.extents[static_cast<size_t>(axis)] > 1)
       axes.push_back(axis);
   return axes;
 }

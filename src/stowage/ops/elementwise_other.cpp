@@ -41,7 +41,8 @@ std::vector<ArrayType> infer_bitcast(const InferContext& c) {
   const auto& p = expect<DTypeParams>(c, 1);
   const ArrayType& x = c.operand(0);
   if ((x.dtype == DType::kBool) != (p.dtype == DType::kBool))
-    c.error("expected both dtypes to be bool or neither, got {} to {}", to_string(x), dtype_name(p.dtype));
+    c.error("expected both dtypes to be bool or neither, got {} to {}", to_string(x),
+            dtype_name(p.dtype));
   if (dtype_bytes(x.dtype) != dtype_bytes(p.dtype))
     c.error("expected a dtype of the width of {}, got {}", to_string(x), dtype_name(p.dtype));
   return {strong_result_type(c, p.dtype, x.shape)};

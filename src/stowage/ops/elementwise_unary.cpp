@@ -21,7 +21,9 @@ constexpr OpDef float_unary(OpKind op) {
 
 Val neg_ct(const Val& ct, const Val&, const Val&) { return -ct; }
 // 1 at zero, of either sign, as JAX has it.
-Val abs_ct(const Val& ct, const Val& x, const Val&) { return select(ge(x, zeros_like(x)), ct, -ct); }
+Val abs_ct(const Val& ct, const Val& x, const Val&) {
+  return select(ge(x, zeros_like(x)), ct, -ct);
+}
 Val exp_ct(const Val& ct, const Val&, const Val& y) { return ct * y; }
 Val expm1_ct(const Val& ct, const Val&, const Val& y) { return ct * (y + 1.0); }
 Val log_ct(const Val& ct, const Val& x, const Val&) { return ct / x; }

@@ -1,5 +1,5 @@
-// Gather, XLA's general form: it clamps each start so that its window lies within the operand. With a
-// third operand, a scalar, windows that do not lie within are filled with that.
+// Gather, XLA's general form: it clamps each start so that its window lies within the operand. With
+// a third operand, a scalar, windows that do not lie within are filled with that.
 #include <algorithm>
 
 #include "stowage/core/scalar.h"
@@ -230,8 +230,8 @@ Val local_indices(const LocalContext& c, const Val& indices) {
 
 namespace {
 
-// Rows of a table that is cut along its indexed axis: each position looks up those that it holds, has
-// zeros for the others, and the parts are summed. The whole extent clamps starts.
+// Rows of a table that is cut along its indexed axis: each position looks up those that it holds,
+// has zeros for the others, and the parts are summed. The whole extent clamps starts.
 ShardingFactors shard_gather(const InferContext& c, std::span<const ArrayType> results) {
   ShardingFactors f = shard_gather_like(c, results[0].shape);
   if (c.operands.size() == 3) {

@@ -44,7 +44,8 @@ std::vector<ArrayType> infer_iota(const InferContext& c) {
   return {p.type};
 }
 
-// Along the cut axis it counts on from the part's first element. Floats are rounded once, after that.
+// Along the cut axis it counts on from the part's first element. Floats are rounded once, after
+// that.
 std::vector<Val> local_iota(const LocalContext& c) {
   const auto& p = c.node.as<IotaParams>();
   ArrayType type{p.type.dtype, c.local_result()};
@@ -75,8 +76,8 @@ ShardingFactors shard_random_bits(const InferContext& c, std::span<const ArrayTy
   return f;
 }
 
-// Each element has a counter of its own, so that the part of a position is the same numbers. A run of
-// elements with successive counters is made at once; runs that lie apart are made by a loop.
+// Each element has a counter of its own, so that the part of a position is the same numbers. A run
+// of elements with successive counters is made at once; runs that lie apart are made by a loop.
 std::vector<Val> local_random_bits(const LocalContext& c) {
   const Shape &whole = c.node.as<ShapeParams>().shape, local = c.local_result();
   const std::vector<MeshAxes>& cut = c.result_axes();
@@ -101,8 +102,9 @@ std::vector<Val> local_random_bits(const LocalContext& c) {
   const ArrayType counters{DType::kI64, Shape(outer)};
   Val firsts = broadcast_scalar(first, counters.shape);
   for (int axis = 0; axis < last; ++axis)
-    firsts = firsts + iota(b, counters, axis) *
-                          broadcast_scalar(count(strides[static_cast<size_t>(axis)]), counters.shape);
+    firsts =
+        firsts + iota(b, counters, axis) *
+                     broadcast_scalar(count(strides[static_cast<size_t>(axis)]), counters.shape);
   auto body = std::make_shared<Graph>();
   GraphBuilder inside(*body);
   inside.provenance = b.provenance;

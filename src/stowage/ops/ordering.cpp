@@ -48,7 +48,8 @@ Cotangents vjp_sort(const VjpContext& c) {
   vectors.push_back(1);
   const Val from = reshape(sort(keyed, p.axis, p.flag)[1], Shape(vectors));
   const GatherParams elements = elements_along(p.axis, key.rank());
-  const Val inverse = key.builder().add1(OpKind::kScatter, elements, {zeros_like(places), from, places});
+  const Val inverse =
+      key.builder().add1(OpKind::kScatter, elements, {zeros_like(places), from, places});
   const Val to = reshape(inverse, Shape(vectors));
   for (size_t i : which) result[i] = gather(*c.cotangents[i], to, elements);
   return result;

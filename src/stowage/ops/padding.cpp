@@ -105,11 +105,11 @@ std::vector<ArrayType> infer_concatenate(const InferContext& c) {
   for (size_t i = 0; i < c.operands.size(); ++i) {
     check_size(c, c.operand(i), fmt::format("operand {}", i));
     if (c.operand(i).kind != first.kind)
-      throw KindError(fmt::format("[concatenate] operand 0 is on {} and operand {} on {}: {} and {}; "
-                                  "move them to one memory with device_put first",
-                                  memory_kind_name(first.kind), i,
-                                  memory_kind_name(c.operand(i).kind), to_string(first),
-                                  to_string(c.operand(i))));
+      throw KindError(
+          fmt::format("[concatenate] operand 0 is on {} and operand {} on {}: {} and {}; "
+                      "move them to one memory with device_put first",
+                      memory_kind_name(first.kind), i, memory_kind_name(c.operand(i).kind),
+                      to_string(first), to_string(c.operand(i))));
   }
   check_axis(c, p.axis, first);
   check_same_dtypes(c);

@@ -72,8 +72,8 @@ int64_t times_unrolled(const ScanParams& p) {
   return std::clamp<int64_t>(times, 1, kMaxUnrolled + 1);
 }
 
-// The nodes of a graph once its scans are unrolled, or more than the limit. A body of none counts as
-// one: its iterations are gone through.
+// The nodes of a graph once its scans are unrolled, or more than the limit. A body of none counts
+// as one: its iterations are gone through.
 int64_t n_unrolled(const Graph& graph) {
   int64_t total = 1;
   for (const Node& node : graph.nodes()) {

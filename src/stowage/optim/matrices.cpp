@@ -55,9 +55,10 @@ Array newton_schulz(Array x, const ScaleByMuonOptions& o) {
   return tall ? swapaxes(x, -1, -2) : x;
 }
 
-// f(g, kept) of the matrices of stacks [..., m, n], one after another: what it takes for one of them
-// is there once, and a stack that lies elsewhere comes and goes matrix by matrix. What is kept may
-// have fewer axes of a matrix. Results have those of a matrix, of what is kept, and none, in this order.
+// f(g, kept) of the matrices of stacks [..., m, n], one after another: what it takes for one of
+// them is there once, and a stack that lies elsewhere comes and goes matrix by matrix. What is kept
+// may have fewer axes of a matrix. Results have those of a matrix, of what is kept, and none, in
+// this order.
 template <typename F>
 std::vector<Array> of_each_matrix(const F& f, const Array& g, const Moment::Parts& kept) {
   if (g.rank() == 2) return f(g, kept);

@@ -8,7 +8,8 @@
 namespace stow::optim {
 namespace {
 
-// A leaf smaller than that, or with shorter rows, keeps f32: its scales would cost what the codes save.
+// A leaf smaller than that, or with shorter rows, keeps f32: its scales would cost what the codes
+// save.
 constexpr int64_t kLeastElems = 4096, kLeastRow = 16;
 // Codes of a signed moment are kMiddle ± k, k up to kLargest.
 constexpr double kMiddle = 128, kLargest = 127;
@@ -50,7 +51,8 @@ Scaled scaled(const Array& magnitudes) {
 }
 
 // k or k + 1 by the place of y between their images `low` and `high`.
-Array stochastic(const Array& k, const Array& y, const Array& low, const Array& high, const Array& u) {
+Array stochastic(const Array& k, const Array& y, const Array& low, const Array& high,
+                 const Array& u) {
   return k + (u < (y - low) / (high - low)).astype(DType::kF32);
 }
 
@@ -101,8 +103,9 @@ Array round_to_bf16(const Array& x, const Array& bits) {
 Moment::Moment(std::string name, Range range, Moments format, std::optional<DType> dtype)
     : name_(std::move(name)), range_(range), format_(format), dtype_(dtype) {
   if (format != Moments::kFull && dtype)
-    trace_error("[{}] a dtype of the moment ({}) and a format of the moments are both given; give one",
-                name_, dtype_name(*dtype));
+    trace_error(
+        "[{}] a dtype of the moment ({}) and a format of the moments are both given; give one",
+        name_, dtype_name(*dtype));
 }
 
 void Moment::init(OptState& state, const Leaf& param) const {

@@ -4,7 +4,8 @@ namespace stow::optim {
 
 GradientTransformation sgd(ScalarOrSchedule learning_rate, const SgdOptions& o) {
   const GradientTransformation momentum =
-      o.momentum ? trace(*o.momentum, {o.nesterov, o.accumulator_dtype, o.moments}) : GradientTransformation();
+      o.momentum ? trace(*o.momentum, {o.nesterov, o.accumulator_dtype, o.moments})
+                 : GradientTransformation();
   return chain(momentum, scale_by_learning_rate(learning_rate));
 }
 
@@ -18,15 +19,15 @@ GradientTransformation adamw(ScalarOrSchedule learning_rate, const AdamWOptions&
 }
 
 GradientTransformation lion(ScalarOrSchedule learning_rate, const LionOptions& o) {
-  return chain(scale_by_lion({o.b1, o.b2, o.mu_dtype, o.moments}), add_decayed_weights(o.weight_decay, o.mask),
-               scale_by_learning_rate(learning_rate));
+  return chain(scale_by_lion({o.b1, o.b2, o.mu_dtype, o.moments}),
+               add_decayed_weights(o.weight_decay, o.mask), scale_by_learning_rate(learning_rate));
 }
 
 GradientTransformation rmsprop(ScalarOrSchedule learning_rate, const RmspropOptions& o) {
   const ScaleByRmsOptions rms = {o.decay, o.eps, o.initial_scale, o.eps_in_sqrt, o.bias_correction};
-  return chain(o.centered ? scale_by_stddev(rms) : scale_by_rms(rms),
-               scale_by_learning_rate(learning_rate),
-               o.momentum ? trace(*o.momentum, {.nesterov = o.nesterov}) : GradientTransformation());
+  return chain(
+      o.centered ? scale_by_stddev(rms) : scale_by_rms(rms), scale_by_learning_rate(learning_rate),
+      o.momentum ? trace(*o.momentum, {.nesterov = o.nesterov}) : GradientTransformation());
 }
 
 GradientTransformation adafactor(std::optional<ScalarOrSchedule> learning_rate,

@@ -164,12 +164,13 @@ Schedule join_schedules(std::vector<Schedule> schedules, std::vector<int64_t> bo
   if (!std::is_sorted(boundaries.begin(), boundaries.end()))
     trace_error("[join_schedules] expected boundaries that rise, got {}",
                 fmt::join(boundaries, ", "));
-  return [schedules = std::move(schedules), boundaries = std::move(boundaries)](const Array& count) {
-    Array value = schedules[0](count);
-    for (size_t i = 0; i < boundaries.size(); ++i)
-      value = where(count < boundaries[i], value, schedules[i + 1](count - boundaries[i]));
-    return value;
-  };
+  return
+      [schedules = std::move(schedules), boundaries = std::move(boundaries)](const Array& count) {
+        Array value = schedules[0](count);
+        for (size_t i = 0; i < boundaries.size(); ++i)
+          value = where(count < boundaries[i], value, schedules[i + 1](count - boundaries[i]));
+        return value;
+      };
 }
 
 }  // namespace stow::optim

@@ -152,7 +152,8 @@ GradientTransformation trace(double decay, const TraceOptions& o) {
       const Array g = computed_with(leaf.value, trace);
       const Array fresh = g + trace.read(kept) * decay;
       leaf.value = (o.nesterov ? g + fresh * decay : fresh);
-      trace.set_parts(state, leaf.path, trace.write(fresh, kept, bits_for(trace, state, leaf.path, fresh)));
+      trace.set_parts(state, leaf.path,
+                      trace.write(fresh, kept, bits_for(trace, state, leaf.path, fresh)));
     }
   };
   return {"trace", init, update};

@@ -22,8 +22,8 @@ OptState take_own(OptState& state, std::initializer_list<const char*> names) {
   return own;
 }
 
-// The update of `nested` where `accept` holds; else updates of zero and the state as it was, and then
-// nothing of the nested work is done.
+// The update of `nested` where `accept` holds; else updates of zero and the state as it was, and
+// then nothing of the nested work is done.
 void update_if(const Array& accept, const NestedTransformation& nested, Leaves& updates,
                OptState& state, const Leaves& params) {
   using Updated = std::pair<std::vector<Array>, OptState>;

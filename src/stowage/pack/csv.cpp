@@ -69,7 +69,8 @@ Result<int64_t> read_number(std::string_view field, std::string_view name) {
   const auto [last, code] = std::from_chars(field.data(), end, value);
   if (code == std::errc::result_out_of_range && last == end)
     return fail("{} {} does not fit in 64 bits", name, quoted(field));
-  if (code != std::errc() || last != end) return fail("{}: expected an integer, got {}", name, quoted(field));
+  if (code != std::errc() || last != end)
+    return fail("{}: expected an integer, got {}", name, quoted(field));
   if (value < 0) return fail("{} {} is negative", name, value);
   return value;
 }

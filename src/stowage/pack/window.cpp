@@ -66,7 +66,8 @@ Steps steps_from(const Problem& problem, int64_t at) {
         if (next + 1 < lives.size()) uppers.push_back(lives[next + 1].lower);
       } else {
         // One before and one after: the earlier is left out.
-        if (next > 0) lowers.push_back(lives[next < lives.size() ? next - 1 : next - 2 + (next < 2)].upper);
+        if (next > 0)
+          lowers.push_back(lives[next < lives.size() ? next - 1 : next - 2 + (next < 2)].upper);
         if (next + 1 < lives.size()) uppers.push_back(lives[next + 1].lower);
       }
     }

@@ -21,7 +21,8 @@ namespace {
 class BeamSearch {
  public:
   BeamSearch(const Graph& graph, const Units& units, const std::vector<UnitFacts>& facts,
-             const std::vector<int64_t>& bytes, const std::vector<size_t>& place, size_t most_windows)
+             const std::vector<int64_t>& bytes, const std::vector<size_t>& place,
+             size_t most_windows)
       : units_(units),
         facts_(facts),
         bytes_(bytes),
@@ -32,7 +33,8 @@ class BeamSearch {
     returned_.resize(graph.n_values());
     users_.resize(n_);
     for (size_t u = 0; u < n_; ++u) {
-      for (const Read& read : facts[u].reads) readers_of_[read.root.index()].push_back(static_cast<int>(u));
+      for (const Read& read : facts[u].reads)
+        readers_of_[read.root.index()].push_back(static_cast<int>(u));
       for (int o : units.units[u].operand_units)
         users_[static_cast<size_t>(o)].push_back(static_cast<int>(u));
     }
@@ -108,7 +110,8 @@ class BeamSearch {
     // States of the next step; those behind the first n_next keep their memory for steps to come.
     std::vector<State> next(1);
     size_t n_beam = 1, n_next = 0;
-    std::vector<uint32_t> seen;  // 1 + the place in `next`, at the hash of its set; 0 where there is none
+    std::vector<uint32_t>
+        seen;  // 1 + the place in `next`, at the hash of its set; 0 where there is none
     size_t slots = 64;
     while (slots < 4 * width) slots *= 2;
     Set done;
@@ -282,9 +285,9 @@ class BeamSearch {
     return std::max(during, after);
   }
 
-  // A long list has a peak in each of its layers: the units around the highest are put in their best
-  // order, time and again. One that cannot be lowered is left, with what is around it, for the next:
-  // in the plan it may be none, as moves and writes in place are not seen here.
+  // A long list has a peak in each of its layers: the units around the highest are put in their
+  // best order, time and again. One that cannot be lowered is left, with what is around it, for the
+  // next: in the plan it may be none, as moves and writes in place are not seen here.
   void refine(std::vector<int>& order, std::vector<std::string>& limits) {
     Walk walk = walk_of(order);
     std::vector<bool> left(n_);  // by place

@@ -51,7 +51,8 @@ class Combiner {
       if (!is_small(node) || is_forward_of_backward) continue;
       const int64_t own = from_.type(node.result()).bytes();
       const auto fits = std::find_if(open.begin(), open.end(), [&](size_t set) {
-        return alike(from_.nodes()[sets_[set][0]], node) && bytes[set] + own <= kCombinedReduceBytes;
+        return alike(from_.nodes()[sets_[set][0]], node) &&
+               bytes[set] + own <= kCombinedReduceBytes;
       });
       if (fits != open.end()) {
         of_node_[n] = *fits;

@@ -87,11 +87,13 @@ bool is_row_value(const Unit& unit, const Shape& shape) {
     return false;
   const size_t n = static_cast<size_t>(unit.n_row_dims);
   const Dims& dims = shape.dims();
-  if (dims.size() < n || !std::equal(dims.begin(), dims.begin() + unit.n_row_dims, unit.dims.begin()))
+  if (dims.size() < n ||
+      !std::equal(dims.begin(), dims.begin() + unit.n_row_dims, unit.dims.begin()))
     return false;
   if (dims.size() == n) return true;
   return dims.size() == unit.dims.size() &&
-         std::all_of(dims.begin() + unit.n_row_dims, dims.end(), [](int64_t d) { return d == 1; }) &&
+         std::all_of(dims.begin() + unit.n_row_dims, dims.end(),
+                     [](int64_t d) { return d == 1; }) &&
          dims != unit.dims;
 }
 
@@ -184,7 +186,8 @@ bool Fuser::is_made(NodeId id) const {
   const Node& node = graph_.node(id);
   const OpClass cls = op_class(node.op);
   if (cls == OpClass::kIdentity) return false;
-  if (cls == OpClass::kView) return copies_[id.index()] && !result_.uses[node.first_result.index()].splat;
+  if (cls == OpClass::kView)
+    return copies_[id.index()] && !result_.uses[node.first_result.index()].splat;
   if (node.op == OpKind::kIota) return false;
   if (node.op == OpKind::kConstant) return !node.as<ConstantParams>().is_splat();
   return true;

@@ -310,7 +310,8 @@ void Fuser::count_heavy() {
       if (graph_.is_input(v)) continue;
       const size_t maker = graph_.value(v).node.index();
       const bool is_one_step = last_heavy_[n] == waits_for_[n];
-      if (waits_for_[n] > last_heavy_[maker] || (is_one_step && is_held_[n])) is_held_[maker] = true;
+      if (waits_for_[n] > last_heavy_[maker] || (is_one_step && is_held_[n]))
+        is_held_[maker] = true;
     }
 }
 

@@ -95,7 +95,8 @@ class BlockGatherer {
     cut.insert(cut.begin(), n);
     const ArrayType places{DType::kI64, Shape{n}};
     const Val stacked = reshape(slice_axis(table, 0, 0, whole), Shape(cut));
-    const Val firsts = iota(builder_, places, 0) * full(builder_, places, static_cast<double>(rows));
+    const Val firsts =
+        iota(builder_, places, 0) * full(builder_, places, static_cast<double>(rows));
     ScanParams params;
     params.length = n;
     params.n_consts = params.n_carries = 1;
@@ -110,7 +111,8 @@ class BlockGatherer {
   // Returns indices clamped as gather does.
   static Val clamped(const Val& indices, int64_t n_rows) {
     const Val wide = convert(indices, DType::kI64);
-    const Val last = broadcast_scalar(constant_int(wide.builder(), DType::kI64, n_rows - 1), wide.shape());
+    const Val last =
+        broadcast_scalar(constant_int(wide.builder(), DType::kI64, n_rows - 1), wide.shape());
     return max(min(wide, last), zeros_like(wide));
   }
 
@@ -121,7 +123,8 @@ class BlockGatherer {
     const Val near = indices - broadcast_scalar(place, indices.shape());
     const Val here = device_put(part, MemoryKind::kDevice);
     const Val rows = gather(here, near, p);
-    const Val end = broadcast_scalar(constant_int(part.builder(), DType::kI64, part.shape()[0]), near.shape());
+    const Val end =
+        broadcast_scalar(constant_int(part.builder(), DType::kI64, part.shape()[0]), near.shape());
     const Val within = logical_and(ge(near, zeros_like(near)), lt(near, end));
     Dims axes;
     for (int64_t axis = 0; axis < before.rank(); ++axis)

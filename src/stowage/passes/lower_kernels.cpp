@@ -73,7 +73,8 @@ Dims Level::strides_for_readers(ValueId v) const {
     for (const Node& node : graph_.nodes())
       for (ValueId o : node.operands) {
         if (use(o).canon != use(at).canon || op_class(node.op) == OpClass::kIdentity) continue;
-        if (node.op != OpKind::kTranspose || (next && !(next->params == node.params))) others = true;
+        if (node.op != OpKind::kTranspose || (next && !(next->params == node.params)))
+          others = true;
         else if (!next) next = &node;
       }
     for (ValueId o : graph_.outputs()) others = others || use(o).canon == use(at).canon;
@@ -123,7 +124,8 @@ void Level::emit_rows(int u) {
   RowsBuilder builder(graph_, un, units_, u);
   const bool follows = un.epilogue_output.valid();
   std::vector<View> inputs;
-  for (ValueId v : builder.loads()) inputs.push_back(follows && inputs.empty() ? View() : access(v));
+  for (ValueId v : builder.loads())
+    inputs.push_back(follows && inputs.empty() ? View() : access(v));
   Kernel kernel;
   kernel.kind = KernelKind::kRows;
   std::vector<ValueId> taken;
@@ -239,7 +241,8 @@ void Level::emit_op(int u) {
 
 bool Level::lies_under(ValueId v, ValueId later) const {
   return context_.options.reuse && last_use(v) < 0 && !has_destination(v) &&
-         is_contiguous(*storage_[later.index()]) && graph_.type(v).kind == graph_.type(later).kind &&
+         is_contiguous(*storage_[later.index()]) &&
+         graph_.type(v).kind == graph_.type(later).kind &&
          graph_.type(v).bytes() <= graph_.type(later).bytes();
 }
 

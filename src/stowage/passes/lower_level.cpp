@@ -31,7 +31,8 @@ std::shared_ptr<UnitCache> make_unit_cache() { return std::make_shared<UnitCache
 namespace lowering {
 namespace {
 
-Units units_of(const Graph& graph, const std::vector<View>& input_views, const LowerOptions& options) {
+Units units_of(const Graph& graph, const std::vector<View>& input_views,
+               const LowerOptions& options) {
   const auto find = [&] {
     return fuse(graph, input_views, options.fuse, options.least_epilogue, options.target.threads);
   };
@@ -216,7 +217,8 @@ bool Level::sort_can_share(const Node& sort, ValueId v, ValueId root) const {
   // back.
   const auto k = static_cast<size_t>(graph_.value(v).index);
   const int64_t key_bytes = dtype_bytes(graph_.type(sort.operands[0]).dtype) == 8 ? 8 : 4;
-  if (k == 0 || dtype_bytes(graph_.type(v).dtype) > key_bytes || use(sort.operands[k]).canon != root)
+  if (k == 0 || dtype_bytes(graph_.type(v).dtype) > key_bytes ||
+      use(sort.operands[k]).canon != root)
     return false;
   for (size_t i = 0; i < sort.operands.size(); ++i)
     if (i != k && use(sort.operands[i]).root == root) return false;

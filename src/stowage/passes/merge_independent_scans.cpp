@@ -76,7 +76,8 @@ class Merger {
       for (size_t i = 0; i < first_carry(from_.node(parts_[k])); ++i) f(k, i);
     for (size_t i = first_carry(host()); i < first_x(host()); ++i) f(0, i);
     for (size_t k = 0; k < parts_.size(); ++k)
-      for (size_t i = first_x(from_.node(parts_[k])); i < from_.node(parts_[k]).operands.size(); ++i)
+      for (size_t i = first_x(from_.node(parts_[k])); i < from_.node(parts_[k]).operands.size();
+           ++i)
         f(k, i);
   }
   // The same for results: those of the other parts come before the residuals of the first.
@@ -129,7 +130,8 @@ class Merger {
     each_operand([&](size_t k, size_t i) { copy_input(body_of(k), i, *body, maps[k]); });
     for (size_t k = 0; k < parts_.size(); ++k) {
       const std::vector<RegionId> regions = import_regions(body_of(k), *body, RegionId());
-      for (const Node& node : body_of(k).nodes()) copy_node(body_of(k), node, *body, maps[k], regions);
+      for (const Node& node : body_of(k).nodes())
+        copy_node(body_of(k), node, *body, maps[k], regions);
     }
     std::vector<ValueId> outputs;
     each_result([&](size_t k, size_t i) { outputs.push_back(maps[k][body_of(k).outputs()[i]]); });

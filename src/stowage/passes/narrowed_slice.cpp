@@ -30,7 +30,8 @@ std::optional<NarrowedSlice> narrowed_slice(
     const std::function<std::optional<int64_t>(ValueId)>& known) {
   if (slice.op != OpKind::kSlice) return std::nullopt;
   const auto& p = slice.as<SliceParams>();
-  if (std::any_of(p.stride.begin(), p.stride.end(), [](int64_t s) { return s != 1; })) return std::nullopt;
+  if (std::any_of(p.stride.begin(), p.stride.end(), [](int64_t s) { return s != 1; }))
+    return std::nullopt;
   const Node* wide = alone_before(graph, uses, slice);
   const Shape& sliced = graph.type(slice.operands[0]).shape;
   if (wide && wide->op == OpKind::kReshape) wide = alone_before(graph, uses, *wide);
@@ -49,7 +50,8 @@ std::optional<NarrowedSlice> narrowed_slice(
     if (left == dims[axis]) continue;
     const std::optional<int64_t> start = known(wide->operands[1 + axis]);
     if (!start || left == 0) return std::nullopt;
-    narrowed.starts[axis] = std::clamp<int64_t>(*start, 0, whole.dims()[axis] - dims[axis]) + p.start[to[k]];
+    narrowed.starts[axis] =
+        std::clamp<int64_t>(*start, 0, whole.dims()[axis] - dims[axis]) + p.start[to[k]];
     dims[axis] = left;
   }
   for (size_t axis = 0; axis < sliced.dims().size(); ++axis)

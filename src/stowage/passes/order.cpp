@@ -95,7 +95,8 @@ std::vector<int> find_order(const OrderProblem& problem, OrderStrategy strategy,
   const size_t n = facts.size();
   if (strategy == OrderStrategy::kBeam && n > 0) return beam_order(problem, limits);
   const auto earlier = [&](int a, int b) {
-    const size_t pa = problem.place[static_cast<size_t>(a)], pb = problem.place[static_cast<size_t>(b)];
+    const size_t pa = problem.place[static_cast<size_t>(a)],
+                 pb = problem.place[static_cast<size_t>(b)];
     return pa != pb ? pa < pb : a > b;  // fills come last in the list and go first
   };
   std::vector<int> uses_left(problem.graph.n_values(), 0);
@@ -172,8 +173,8 @@ std::vector<int> order_units(const Graph& graph, const Units& units,
   const std::vector<UnitFacts> facts = collect_facts(graph, units, value_bytes, scratch_bytes);
   const auto find = [&] {
     FoundOrder found;
-    found.order = find_order({graph, units, facts, value_bytes, place, most_windows}, strategy, waiting,
-                             readers, found.limits);
+    found.order = find_order({graph, units, facts, value_bytes, place, most_windows}, strategy,
+                             waiting, readers, found.limits);
     return found;
   };
   const auto numbers = [&] {

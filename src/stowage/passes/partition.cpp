@@ -242,7 +242,8 @@ class Writer {
     const ValueId part = node.op == OpKind::kShardToFull ? v : node.result();
     if (level_.is_manual(part))
       for (size_t i = 0; i < as.axes.size(); ++i)
-        as.axes[i].insert(as.axes[i].end(), level_.at(part).axes[i].begin(), level_.at(part).axes[i].end());
+        as.axes[i].insert(as.axes[i].end(), level_.at(part).axes[i].begin(),
+                          level_.at(part).axes[i].end());
     if (node.op == OpKind::kFullToShard && is_part)
       error(node,
             "expected an array over the mesh, got a part of one: shard_map stands in the body "

@@ -127,9 +127,10 @@ std::string unread_note(const Policy& policy, const std::string& wanted, const R
            "the backward pass reads depends on that value; names it can act on: {}{}",
            policy.name, wanted, joined(have.repeatable),
            have.returned.count(wanted)
-               ? fmt::format("; '{}' is what the body of a loop returns, and the next iteration reads it "
-                             "where it enters: name it there, at the beginning of the body",
-                             wanted)
+               ? fmt::format(
+                     "; '{}' is what the body of a loop returns, and the next iteration reads it "
+                     "where it enters: name it there, at the beginning of the body",
+                     wanted)
                : "");
   const std::string near = nearest_name(wanted, there);
   std::string hint;
@@ -255,7 +256,8 @@ void check_wanted_names(const Graph& graph, PolicyRequests& requests, bool is_bo
   }
   for (const auto& [policy, have] : names)
     for (const std::string& wanted : policy->wanted_names) {
-      const bool needs_derivative = wanted == kWantsPlainProduct || have.off_device.count(wanted) > 0;
+      const bool needs_derivative =
+          wanted == kWantsPlainProduct || have.off_device.count(wanted) > 0;
       if (needs_derivative && !have.differentiated) continue;
       if (!have.actionable.count(wanted) || (have.differentiated && !have.repeatable.count(wanted)))
         refuse_name(*policy, wanted, have);
@@ -286,7 +288,8 @@ void check_effects(PolicyRequests& requests, bool twice) {
       if (!have.offloaded.count(name) || requests.moved.count({policy->name, name})) continue;
       if (!twice) refuse_unread(*policy, name, have);
       std::string note = unread_note(*policy, name, have);
-      if (std::find(notes.begin(), notes.end(), note) == notes.end()) notes.push_back(std::move(note));
+      if (std::find(notes.begin(), notes.end(), note) == notes.end())
+        notes.push_back(std::move(note));
     }
   // The map is ordered by address, which is not deterministic.
   std::sort(notes.begin(), notes.end());

@@ -177,7 +177,8 @@ class Propagation {
   static bool mark(Level& level, ValueId v, uint64_t varies, uint64_t automatic) {
     const size_t i = v.index();
     const uint64_t left = level.may_cut(v) & automatic;
-    if (level.manual[i] && (varies & ~level.varies[i]) == 0 && left == level.automatic[i]) return false;
+    if (level.manual[i] && (varies & ~level.varies[i]) == 0 && left == level.automatic[i])
+      return false;
     level.manual[i] = true;
     level.varies[i] |= varies;
     level.automatic[i] = left;

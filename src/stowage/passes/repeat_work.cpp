@@ -33,8 +33,8 @@ class Repeater {
   }
 
  private:
-  // The way in which a node reads a value: not at all, through elementwise work only, or through other
-  // work.
+  // The way in which a node reads a value: not at all, through elementwise work only, or through
+  // other work.
   enum class Reach : uint8_t { kNone, kNear, kFar };
 
   // Finds elementwise work whose operands are moves to the device, small values, or other such

@@ -216,7 +216,8 @@ Graph realize_flat(const Graph& graph, const PolicyPtr& override_policy, PolicyR
     // Stacks that nothing reads are not results of their scans.
     if (level.crossing().empty()) {
       if (shorten)
-        current = shorten_lives(current, recomputation, requests.report.limits, requests.most_kept_in_turn);
+        current = shorten_lives(current, recomputation, requests.report.limits,
+                                requests.most_kept_in_turn);
       return widened ? remove_dead_code(std::move(current)) : current;
     }
     Rewriter rewriter(current, level, kept, depth, exposed.scans, recomputation);

@@ -136,7 +136,8 @@ class Simplifier {
     Node copy = node;
     for (ValueId& operand : copy.operands) operand = map[operand];
     for (GraphPtr& nested : copy.graphs) nested = rewrite_nested(nested);
-    if (const int axis = first_axis_of_rows(to, copy); axis > 0) reduce_rows(axis, to, copy, merger);
+    if (const int axis = first_axis_of_rows(to, copy); axis > 0)
+      reduce_rows(axis, to, copy, merger);
     if (node.op == OpKind::kSlice) narrow(from, node, to, map, merger, uses, copy);
     if (node.n_results == 1) {
       const ValueId same = peephole(to, copy, from.type(node.first_result));

@@ -173,7 +173,8 @@ class Finder {
       } else if (can_merge(c, home)) {
         merge(c, home);
       }
-    if (home < 0 && fetches && !follows && (elementwise || reduced > 0)) begin(id, dims(node.operands[0]));
+    if (home < 0 && fetches && !follows && (elementwise || reduced > 0))
+      begin(id, dims(node.operands[0]));
   }
 
   void begin(NodeId id, const Dims& dims) {
@@ -306,7 +307,8 @@ class Finder {
     for (const Use& use : users_.of(v))
       if (cluster_of(use.node) != c) return;
     std::set<ValueId> read_already;
-    for (NodeId member : cluster(c).nodes) read_already.merge(whole_operands(graph_.node(member), c));
+    for (NodeId member : cluster(c).nodes)
+      read_already.merge(whole_operands(graph_.node(member), c));
     size_t more = 0;
     for (ValueId operand : whole_operands(node, c)) more += read_already.count(operand) == 0;
     if (more <= 1) join(id, c);
@@ -391,7 +393,8 @@ ValueId uniform_source(const Graph& graph, ValueId v) {
       return graph.type(at).elems() == 1 && at != v ? at : ValueId();
     const Node& node = graph.def(at);
     if (is_splat_constant(node)) return at;
-    const bool passes = node.op == OpKind::kBroadcast || node.op == OpKind::kReshape || is_mark(node);
+    const bool passes =
+        node.op == OpKind::kBroadcast || node.op == OpKind::kReshape || is_mark(node);
     if (!passes) return graph.type(at).elems() == 1 && at != v ? at : ValueId();
     at = node.operands[0];
   }

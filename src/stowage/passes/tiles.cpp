@@ -184,7 +184,8 @@ class Streamer {
         const ValueId v = read_by(c, operand);
         if (is_member(c, v) || uniform_source(from_, v).valid() || is_made(c, v)) continue;
         const ValueId source = is_fetch(from_, v) ? from_.def(v).operands[0] : v;
-        if (std::find(values.begin(), values.end(), source) == values.end()) values.push_back(source);
+        if (std::find(values.begin(), values.end(), source) == values.end())
+          values.push_back(source);
       }
     return values;
   }
@@ -459,7 +460,8 @@ class Streamer {
   // Returns the tile of random bits that begins with the row `place`.
   static Val part_of_bits(const Val& key, const Val& place, const Shape& tile) {
     const int64_t row = product(tile.dims(), 1, tile.dims().size());
-    return random_bits(key, place * full(place.builder(), place.type(), static_cast<double>(row)), tile);
+    return random_bits(key, place * full(place.builder(), place.type(), static_cast<double>(row)),
+                       tile);
   }
 
   // Returns a tile of a value whose elements are all equal.

@@ -45,7 +45,8 @@ class RunCheck {
       : run_(run), n_(static_cast<int64_t>(run.starts.size()) - 1), later_(run.starts.size(), true),
         earlier_(run.starts.size(), true) {}
 
-  // `span` begins or ends in the run. Elsewhere an iteration and its counterpart both hold all of it.
+  // `span` begins or ends in the run. Elsewhere an iteration and its counterpart both hold all of
+  // it.
   void check(const Area& area, const pack::Rect& span) {
     if (n_ <= run_.period) return;
     const int64_t first = iteration(span.lower), last = iteration(span.upper - 1);
@@ -77,7 +78,8 @@ class RunCheck {
   void check(const Area& area, const pack::Rect& span, int64_t i, int64_t other,
              std::vector<bool>& covers) {
     if (other < 0 || other >= n_ || !covers[static_cast<size_t>(i)]) return;
-    const int64_t lower = std::max(span.lower, start(i)), upper = std::min(span.upper, start(i + 1));
+    const int64_t lower = std::max(span.lower, start(i)),
+                  upper = std::min(span.upper, start(i + 1));
     const int64_t shift = start(other) - start(i);
     if (lower < upper && !area.lives(lower + shift, upper + shift))
       covers[static_cast<size_t>(i)] = false;
@@ -93,8 +95,8 @@ class RunCheck {
 
 }  // namespace
 
-// Left out in favour of another that may be left out in turn: that ends at one that is kept, as of two
-// iterations of a run only one is ever left out in favour of the other.
+// Left out in favour of another that may be left out in turn: that ends at one that is kept, as of
+// two iterations of a run only one is ever left out in favour of the other.
 std::vector<int64_t> kept_before(const Lifetimes& lifetimes) {
   const auto n = static_cast<int64_t>(lifetimes.at.size());
   std::vector<RunCheck> checks;

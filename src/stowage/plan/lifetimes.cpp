@@ -180,8 +180,8 @@ class Walker {
     for (const View& view : branch.results) touch(view, last_instant(), false);
   }
 
-  // The buffers that a branch leaves behind, and those that several of its alternatives touch; first
-  // slots that are other buffers with them.
+  // The buffers that a branch leaves behind, and those that several of its alternatives touch;
+  // first slots that are other buffers with them.
   const std::set<size_t>& held_by(const Branch& branch) {
     const auto [it, is_new] = held_by_.try_emplace(&branch);
     if (!is_new) return it->second;
@@ -229,14 +229,15 @@ class Walker {
       Life& life = life_of(kernel.scratch.index(), 0);
       const bool shared = kernel.phase != MovePhase::kWhole;  // by all moves of a stream
       if (life.open && !shared) close(kernel.scratch.index(), 0);
-      if (!life.open) life.start(now, schedule_.buffers[kernel.scratch.index()].place(iteration_, 0));
+      if (!life.open)
+        life.start(now, schedule_.buffers[kernel.scratch.index()].place(iteration_, 0));
       life.end = now + 1;
     }
   }
 
   // From the start of a move to its done what it touches lives, whoever writes to another part of
-  // these pieces. In a loop walked in part no write ends what may be any piece, and a start may lack
-  // its done, or the done its start: what was held before may then live on for longer.
+  // these pieces. In a loop walked in part no write ends what may be any piece, and a start may
+  // lack its done, or the done its start: what was held before may then live on for longer.
   void hold(const Kernel& move, int by) {
     for (const std::vector<View>* views : {&move.inputs, &move.outputs})
       for (const View& view : *views)
@@ -348,8 +349,8 @@ class Walker {
     Life& life = life_of(b, piece);
     const Buffer& buffer = schedule_.buffers[b];
     const int64_t place = buffer.place(iteration_, 0);
-    begins &= piece_end(buffer, piece) - piece_begin(buffer, piece) <= bit_bytes_ && life.held == 0 &&
-              life.moving == 0;
+    begins &= piece_end(buffer, piece) - piece_begin(buffer, piece) <= bit_bytes_ &&
+              life.held == 0 && life.moving == 0;
     // One kernel may fill a piece through several windows, or over what it reads there.
     const bool is_new = begins && !sampled && life.end <= now;
     if (life.open && (is_new || place != life.place)) close(b, piece);

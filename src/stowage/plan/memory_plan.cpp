@@ -266,7 +266,8 @@ PeakBound peak_bound(const Schedule& schedule) {
   bound.n_instants = static_cast<int64_t>(lifetimes.at.size());
   bound.bytes = bytes_outside_arena(schedule);
   for (size_t kind = 0; kind < bound.bytes.size(); ++kind) {
-    const std::vector<int64_t> live = live_bytes(schedule, lifetimes, static_cast<MemoryKind>(kind));
+    const std::vector<int64_t> live =
+        live_bytes(schedule, lifetimes, static_cast<MemoryKind>(kind));
     bound.bytes[kind] += *std::max_element(live.begin(), live.end());
   }
   return bound;
@@ -274,8 +275,8 @@ PeakBound peak_bound(const Schedule& schedule) {
 
 namespace {
 
-// Reordering gains nothing after so many steps a buffer without a gain: none of 2700 plans of random
-// programs and of training jobs did. It is half of what planning a small program takes.
+// Reordering gains nothing after so many steps a buffer without a gain: none of 2700 plans of
+// random programs and of training jobs did. It is half of what planning a small program takes.
 constexpr int64_t kPatience = 20'000;
 
 ScopedCache<pack::Solution>& packing_cache() {
@@ -315,9 +316,9 @@ MemoryPlan make_plan(const Schedule& schedule, const PackEffort& effort) {
     pack::Solution solution = pack_greedily(p.problem, effort.work);
     const int64_t enough = p.kind == MemoryKind::kDevice ? effort.sufficient_arena_bytes : 0;
     if (!search_further(p.problem, effort, enough, solution))
-      limits.push_back(fmt::format("pack: {} buffers on {} were packed greedily; up to {} are searched further",
-                                   p.problem.buffers.size(), memory_kind_name(p.kind),
-                                   effort.max_searched_buffers));
+      limits.push_back(fmt::format(
+          "pack: {} buffers on {} were packed greedily; up to {} are searched further",
+          p.problem.buffers.size(), memory_kind_name(p.kind), effort.max_searched_buffers));
     return solution;
   });
   plan.analysis.limits.insert(plan.analysis.limits.end(), limits.begin(), limits.end());

@@ -57,7 +57,8 @@ OwnerTimeline owner_timeline(const Schedule& schedule, MemoryKind kind, size_t m
   timeline.peak_column = column_of(std::max_element(live.begin(), live.end()) - live.begin());
 
   std::map<std::tuple<OwnerUse, std::string, std::string, int>, size_t> known;
-  const auto add = [&](const Buffer& buffer, int64_t offset, int64_t bytes, size_t begin, size_t end) {
+  const auto add = [&](const Buffer& buffer, int64_t offset, int64_t bytes, size_t begin,
+                       size_t end) {
     if (begin == end || bytes == 0) return;
     PeakOwner owner = owner_at(buffer, offset);
     if (buffer.outside_arena) owner.what = "output beside the arena";

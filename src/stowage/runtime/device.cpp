@@ -25,7 +25,8 @@ class runtime::Mapping {
   virtual Place place() const = 0;
   // Gives what can be given of a range back to the system; the range itself stays.
   virtual void discard(int64_t begin, int64_t end) = 0;
-  // The bytes that the system keeps for the mapping once it is idle; 0 where idle memory is not kept.
+  // The bytes that the system keeps for the mapping once it is idle; 0 where idle memory is not
+  // kept.
   virtual int64_t reusable_bytes() const { return 0; }
 
   // Ranges that no buffer uses, not discarded yet.

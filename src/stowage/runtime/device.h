@@ -34,8 +34,8 @@ class Mapping;
 class DeviceBuffer {
  public:
   /// Bytes [begin, begin + bytes) of a mapping. `mapping` is null if `bytes` is 0.
-  DeviceBuffer(std::shared_ptr<Device> device, MemoryKind kind, std::shared_ptr<runtime::Mapping> mapping,
-               int64_t begin, int64_t bytes);
+  DeviceBuffer(std::shared_ptr<Device> device, MemoryKind kind,
+               std::shared_ptr<runtime::Mapping> mapping, int64_t begin, int64_t bytes);
   ~DeviceBuffer();
   DeviceBuffer(const DeviceBuffer&) = delete;
   DeviceBuffer& operator=(const DeviceBuffer&) = delete;

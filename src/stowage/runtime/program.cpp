@@ -123,7 +123,8 @@ const std::byte* Program::read_on_host(const Operand& operand, Frame& frame,
   return copy;
 }
 
-inline void Program::run_kernel(const Step& step, Frame& frame, bool is_first, int64_t iteration) const {
+inline void Program::run_kernel(const Step& step, Frame& frame, bool is_first,
+                                int64_t iteration) const {
   std::byte** const at = frame.addresses.data() + step.first_address;
   if (is_first) {
     for (size_t k = 0; k < step.operands.size(); ++k)
@@ -309,7 +310,8 @@ void Program::run_steps(const std::vector<Step>& steps, Frame& frame, bool is_fi
           run_move(step, frame);
         else
           run_kernel(step, frame,
-                     is_first || (step.guard.begin > 0 && iteration == step.guard.begin), iteration);
+                     is_first || (step.guard.begin > 0 && iteration == step.guard.begin),
+                     iteration);
         break;
       case StepKind::kLoop:
         if (run_target_loop(step, frame)) break;

@@ -44,7 +44,8 @@ Program::MovingOperand Program::moving_operand(const Step& step, size_t k, LoopI
   moving.deltas.assign(static_cast<size_t>(period), 0);
   for (const LoopTerm& term : operand.terms)
     for (int64_t i = 0; i < period && term.loop == innermost; ++i)
-      moving.deltas[static_cast<size_t>(i)] += term.bytes_at(i + period) - term.bytes_at(i + period - 1);
+      moving.deltas[static_cast<size_t>(i)] +=
+          term.bytes_at(i + period) - term.bytes_at(i + period - 1);
   return moving;
 }
 

@@ -70,7 +70,8 @@ void Stream::serve() {
 }
 
 void Streams::set_timing(StreamTiming timing) {
-  for (Stream& stream : streams_) stream.set_timing(kPoisonsArena ? StreamTiming::kAtStart : timing);
+  for (Stream& stream : streams_)
+    stream.set_timing(kPoisonsArena ? StreamTiming::kAtStart : timing);
 }
 
 }  // namespace stow

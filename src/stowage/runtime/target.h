@@ -20,7 +20,7 @@ namespace stow {
 
 enum class StreamTiming : uint8_t;  // runtime/streams.h
 struct DeviceDescription;           // runtime/null/device_description.h
-using DeviceDescriptionPtr = std::shared_ptr<const DeviceDescription>;  ///< Null: unknown device.
+using DeviceDescriptionPtr = std::shared_ptr<const DeviceDescription>;
 
 /// A kernel of a schedule, ready to run on a target. At most one thread at a time runs it.
 class BoundKernel {
@@ -92,7 +92,8 @@ namespace runtime {
 /// The backend interface. Immutable; devices and programs share a target.
 class Target {
  public:
-  explicit Target(int threads, DeviceDescriptionPtr description = nullptr)
+  /// `description`: not null.
+  Target(int threads, DeviceDescriptionPtr description)
       : threads_(threads), description_(std::move(description)) {}
   virtual ~Target() = default;
 
@@ -101,8 +102,7 @@ class Target {
   /// Threads that a kernel is split among; at least 1.
   int threads() const { return threads_; }
   /// The device that plans are made for: the planner picks the plan with the shortest simulated
-  /// step on it. Null: unknown; plans then go by several devices (session/step_times.h). Results of
-  /// a program do not depend on it.
+  /// step on it. Never null. Results of a program do not depend on it.
   const DeviceDescriptionPtr& description() const { return description_; }
   /// A cache key, "cpu/2": targets with equal keys run each other's programs.
   std::string key() const { return fmt::format("{}/{}", name(), threads_); }
@@ -151,8 +151,8 @@ using TargetPtr = std::shared_ptr<const Target>;  ///< Immutable.
 ir::KernelTarget kernel_target(const Target& target);
 
 /// Returns the target of the host's CPU, with this many threads (0: one for each core). The first
-/// call reads STOW_ISA from the environment. `description`: see Target::description(). Errors:
-/// TraceError if STOW_ISA names no known instruction set.
+/// call reads STOW_ISA from the environment. `description`: see Target::description(); null: the
+/// CPU of devices/cpu.toml. Errors: TraceError if STOW_ISA names no known instruction set.
 TargetPtr host_target(int threads, DeviceDescriptionPtr description = nullptr);
 /// Returns the instruction set that the host's kernels use, and its limit if there is one: "AVX2
 /// (STOW_ISA=avx2)".

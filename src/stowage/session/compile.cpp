@@ -81,8 +81,8 @@ class CompiledProgram final : public Executable {
   mutable std::atomic<bool> has_dumped_ = false;  // its inputs
 };
 
-// Returns the graph after the fixed passes from kResidualsPass on, if every checkpoint keeps all that
-// it may.
+// Returns the graph after the fixed passes from kResidualsPass on, if every checkpoint keeps all
+// that it may.
 Graph with_all_kept(Graph graph) {
   const auto keep = [](const PolicyQuery&) { return PolicyAnswer{Mark::kKeep}; };
   const auto policy = std::make_shared<const Policy>(Policy{"everything", keep, {}});
@@ -119,8 +119,9 @@ ExecutablePtr compile(const Graph& graph, const CompileOptions& options, const T
   PassReport report;
   std::optional<Graph> marked;  // before the residuals, where checkpoints may cost something
   for (const FixedPass& fixed : fixed_passes()) {
-    Graph before = pass(
-        fixed.name, [&](const Graph& in) { return fixed.run(in, options.override_policy, report); });
+    Graph before = pass(fixed.name, [&](const Graph& in) {
+      return fixed.run(in, options.override_policy, report);
+    });
     const bool is_residuals = &fixed == &fixed_passes()[kResidualsPass];
     if (is_residuals && options.reuse && !before.regions().empty()) marked = std::move(before);
   }
@@ -128,9 +129,10 @@ ExecutablePtr compile(const Graph& graph, const CompileOptions& options, const T
   if (!options.override_policy) check_names_occur(graph);
 
   FoundPlan chosen = search_plan(g, options, *target);
-  if (const auto cost = marked ? checkpoint_cost(g, chosen.planned, lowering_options(options, *target),
-                                                 [&] { return with_all_kept(*marked); })
-                               : std::nullopt)
+  if (const auto cost = marked
+                            ? checkpoint_cost(g, chosen.planned, lowering_options(options, *target),
+                                              [&] { return with_all_kept(*marked); })
+                            : std::nullopt)
     report.notes.push_back(*cost);
   dump.graph("updates", chosen.updates);
   dump.graph("tiles", chosen.tiled);

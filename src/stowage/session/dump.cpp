@@ -34,7 +34,8 @@ std::string folder_name(const std::string& name) {
 
 // Returns the graph with one policy in all regions, which its text then names.
 Graph with_policy(Graph graph, const PolicyPtr& policy) {
-  for (size_t r = 0; r < graph.regions().size(); ++r) graph.mutable_region(RegionId(r)).policy = policy;
+  for (size_t r = 0; r < graph.regions().size(); ++r)
+    graph.mutable_region(RegionId(r)).policy = policy;
   for (size_t n = 0; n < graph.n_nodes(); ++n) {
     Node& node = graph.mutable_node(NodeId(n));
     if (node.op == OpKind::kCheckpoint) std::get<CheckpointParams>(node.params).policy = policy;
@@ -67,7 +68,8 @@ Dump::Dump(const CompileOptions& options, const Graph& graph) {
   keys_ = input_keys(graph);
   check(ensure_directory(folder_));
   check(remove_file(folder_ + "/inputs.safetensors"));  // of an earlier process
-  this->graph("traced", options.override_policy ? with_policy(graph, options.override_policy) : graph);
+  this->graph("traced",
+              options.override_policy ? with_policy(graph, options.override_policy) : graph);
 }
 
 void Dump::text(const std::string& name, const std::string& text) {

@@ -8,6 +8,7 @@
 
 #include "stowage/ops/verify.h"
 #include "stowage/passes/repeat_summands.h"
+#include "stowage/session/plan_score.h"
 
 namespace stow {
 namespace {
@@ -15,37 +16,7 @@ namespace {
 // Effort for each order; the best order is packed again with full effort.
 constexpr PackEffort kOrderTrialEffort = {.work = 200'000};
 
-// A difference of fewer device bytes decides nothing between layouts.
-constexpr int64_t kLittle = 64 << 10;
-
-// True if `a` is the better layout. A few device bytes less do not justify a second copy of a
-// donated array in another memory.
-bool is_better(const MemoryAnalysis& a, const MemoryAnalysis& b,
-               const Device::Capacities& capacities) {
-  const int64_t short_a = shortfall(a, capacities), short_b = shortfall(b, capacities);
-  if (short_a != short_b) return short_a < short_b;
-  const int64_t less = b.device().total_bytes - a.device().total_bytes;
-  const int64_t less_elsewhere =
-      b.host().total_bytes - a.host().total_bytes + b.disk().total_bytes - a.disk().total_bytes;
-  return short_a > 0 || std::abs(less) > kLittle || less_elsewhere == 0 ? less > 0
-                                                                        : less_elsewhere > 0;
-}
-
 }  // namespace
-
-int64_t shortfall(const std::array<int64_t, kNumMemoryKinds>& bytes,
-                  const Device::Capacities& capacities) {
-  int64_t sum = 0;
-  for (size_t kind = 0; kind < capacities.size(); ++kind)
-    sum += std::max<int64_t>(bytes[kind] - capacities[kind], 0);
-  return sum;
-}
-
-int64_t shortfall(const MemoryAnalysis& analysis, const Device::Capacities& capacities) {
-  std::array<int64_t, kNumMemoryKinds> bytes;
-  for (size_t kind = 0; kind < bytes.size(); ++kind) bytes[kind] = analysis.kinds[kind].total_bytes;
-  return shortfall(bytes, capacities);
-}
 
 OrderedGraph::OrderedGraph(const Graph& graph, const LowerOptions& options)
     : graph_(options.fuse ? repeat_summands(graph) : graph), options_(options) {
@@ -82,16 +53,16 @@ std::vector<std::optional<MemoryPlan>> OrderedGraph::trial_plans(
   constexpr int64_t kNone = std::numeric_limits<int64_t>::max();
   int64_t least = kNone, least_short = kNone;  // `least`: bytes of the device, of those that fit
   for (const size_t s : by_bound) {
-    // An order whose bound exceeds the best by more than 2 * kLittle loses to it in any case.
+    // An order whose bound exceeds the best by more than 2 * kFewDeviceBytes loses to it in any
+    // case.
     if (shortfall(bounds_[s].bytes, capacities) > least_short ||
-        (least != kNone && bounds_[s].bytes[0] > least + 2 * kLittle))
+        (least != kNone && bounds_[s].bytes[0] > least + 2 * kFewDeviceBytes))
       continue;
     plans[s] = options_.reuse ? make_plan(schedules_[s], kOrderTrialEffort)
                               : make_plan_without_reuse(schedules_[s]);
-    const MemoryAnalysis& analysis = plans[s]->analysis;
-    const int64_t falls_short = shortfall(analysis, capacities);
-    least_short = std::min(least_short, falls_short);
-    if (falls_short == 0) least = std::min(least, analysis.device().total_bytes);
+    const PlanScore score = score_of(plans[s]->analysis, capacities);
+    least_short = std::min(least_short, score.shortfall);
+    if (score.shortfall == 0) least = std::min(least, score.device_bytes);
   }
   return plans;
 }
@@ -99,7 +70,7 @@ std::vector<std::optional<MemoryPlan>> OrderedGraph::trial_plans(
 Planned OrderedGraph::lay_out(const Device::Capacities& capacities, LowerOptions& lowering) && {
   std::vector<std::optional<MemoryPlan>> plans = trial_plans(capacities);
   const auto is_better_plan = [&](const MemoryPlan& a, const MemoryPlan& b) {
-    return is_better(a.analysis, b.analysis, capacities);
+    return is_better(score_of(a.analysis, capacities), score_of(b.analysis, capacities));
   };
   size_t best_order = plans.size();
   for (size_t s = 0; s < plans.size(); ++s)

@@ -19,12 +19,6 @@ struct Planned {
   MemoryPlan plan;
 };
 
-/// Returns the bytes of each memory kind above its capacity, summed; 0 if all kinds fit.
-int64_t shortfall(const std::array<int64_t, kNumMemoryKinds>& bytes,
-                  const Device::Capacities& capacities);
-/// Returns the shortfall of a plan's totals.
-int64_t shortfall(const MemoryAnalysis& analysis, const Device::Capacities& capacities);
-
 /// A graph after passes/repeat_summands.h, lowered once for each order strategy.
 class OrderedGraph {
  public:
@@ -42,8 +36,8 @@ class OrderedGraph {
   /// The schedules by order strategy.
   const std::vector<Schedule>& schedules() const { return schedules_; }
 
-  /// Returns the best layout: the smallest shortfall, then, roughly, the fewest device bytes. Sets
-  /// `lowering` to the options of that layout.
+  /// Returns the layout with the best score (plan_score.h). Sets `lowering` to the options of that
+  /// layout.
   Planned lay_out(const Device::Capacities& capacities, LowerOptions& lowering) &&;
 
  private:

@@ -12,7 +12,8 @@
 #include <utility>
 
 #include "stowage/passes/transfers.h"
-#include "stowage/session/step_times.h"
+#include "stowage/runtime/null/simulate.h"
+#include "stowage/session/plan_score.h"
 
 namespace stow {
 namespace {
@@ -27,11 +28,12 @@ constexpr int kCheap = 21;
 // reached bytes less.
 constexpr int64_t kRepeatedParts = 4096;
 // An attempt lowers moves step by step until it has used 1 / kLoweringPartOfTrials of its trials or
-// 1 / kLoweringPartOfInstants of their instants, and then to none at once: the rest is for raising them.
+// 1 / kLoweringPartOfInstants of their instants, and then to none at once: the rest is for raising
+// them.
 constexpr int kLoweringPartOfTrials = 4;
 constexpr int64_t kLoweringPartOfInstants = 2;
-// If little is hidden, a choice for a device that is smaller by 1 / kLessRoomPart is tried as well: the part
-// is large enough for another choice, and small enough for one that still hides moves.
+// If little is hidden, a choice for a device that is smaller by 1 / kLessRoomPart is tried as well:
+// the part is large enough for another choice, and small enough for one that still hides moves.
 constexpr int64_t kLessRoomPart = 16;
 // A plan that is slower by less than this factor is not worth another search.
 constexpr double kAsWell = 1.02;
@@ -56,7 +58,7 @@ struct Choice {
   std::vector<int> ahead;
   OvertakingBytes overtaking;
   Device::Capacities reached{};  // the largest live sums
-  double slowness;
+  double step_s;
 
   bool moves_as(const Choice& other) const {
     return ahead == other.ahead && overtaking == other.overtaking;
@@ -91,11 +93,11 @@ class RangeMaximum {
 
 class Chooser {
  public:
-  Chooser(const Schedule& schedule, size_t n_moves, int most, const DeviceDescriptionPtr& device,
+  Chooser(const Schedule& schedule, size_t n_moves, int most, const DeviceDescription& device,
           const OverlapLimits& bounds)
       : trials_(schedule),
         bounds_(bounds),
-        devices_(devices_for(schedule, device)),
+        device_(device),
         most_(most),
         ahead_(n_moves) {
     const PeakBound bound = peak_bound(schedule);
@@ -116,7 +118,7 @@ class Chooser {
     }
     for (size_t kind = 0; kind < limits_.size(); ++kind)
       if (limits_[kind] < least_[kind])
-        return {{ahead_, overtaking_, reached_, slowness(trial())}};
+        return {{ahead_, overtaking_, reached_, step_s(trial())}};
     std::vector<Choice> choices;
     for (int from = 0, to = more(0, most_); from < most_; from = to, to = more(to, most_)) {
       if (to > kCheap && (work_ > bounds_.work || is_spent())) {
@@ -127,8 +129,8 @@ class Chooser {
       if (to < std::min(most_, kCheap)) continue;
       if (!choices.empty() && choices.back().ahead == ahead_) continue;
       const Device::Capacities reached = reached_;
-      const double slow = overtake();
-      choices.push_back({ahead_, overtaking_, reached_, slow});
+      const double step_s = overtake();
+      choices.push_back({ahead_, overtaking_, reached_, step_s});
       overtaking_ = {};
       reached_ = reached;
     }
@@ -137,10 +139,10 @@ class Chooser {
     constexpr double kWorthIt = 0.999;
     auto best = choices.begin();
     for (auto c = choices.begin(); c != choices.end(); ++c)
-      if (c->slowness < kWorthIt * best->slowness) best = c;
+      if (c->step_s < kWorthIt * best->step_s) best = c;
     std::rotate(choices.begin(), best, best + 1);
     std::stable_sort(choices.begin() + 1, choices.end(), [](const Choice& a, const Choice& b) {
-      return a.slowness < b.slowness;
+      return a.step_s < b.step_s;
     });
     return choices;
   }
@@ -159,7 +161,7 @@ class Chooser {
     OvertakingBytes overtook;
     int64_t work = 0;
     std::optional<PeakBound> bound;
-    std::optional<double> slowness;
+    std::optional<double> step_s;
     std::vector<BytesByKind> beside_moves;  // see most_beside_moves
   };
   using Key = std::tuple<std::vector<int>, int64_t, int64_t>;
@@ -196,9 +198,9 @@ class Chooser {
     if (!trial.bound) trial.bound = peak_bound(schedule_of(trial));
     return *trial.bound;
   }
-  double slowness(Trial& trial) {
-    if (!trial.slowness) trial.slowness = stow::slowness(schedule_of(trial), devices_);
-    return *trial.slowness;
+  double step_s(Trial& trial) {
+    if (!trial.step_s) trial.step_s = simulate(schedule_of(trial), device_).step_s;
+    return *trial.step_s;
   }
   // Returns the number of bytes that overtake if any number may. A bound of that number gives the
   // same schedule, so its trial is entered as known.
@@ -213,23 +215,23 @@ class Chooser {
   }
 
   // A move that runs too far ahead delays the moves after it. Tries bounds of the overtaking bytes:
-  // none, all that can overtake, and parts of these. Keeps the fastest and returns its slowness.
+  // none, all that can overtake, and parts of these. Keeps the fastest and returns its step.
   double overtake() {
-    double least = slowness(trial());
+    double least_s = step_s(trial());
     for (int64_t OvertakingBytes::*bytes : {&OvertakingBytes::early, &OvertakingBytes::late}) {
       const int64_t most = most_overtaking(bytes);
       int64_t best = 0;
       for (int eighths = most > 0 ? 8 : 0; eighths > 0; eighths /= 2) {
         overtaking_.*bytes = most * eighths / 8;
         Trial& tried = trial();
-        if (const double slow = slowness(tried); slow < least && fits(tried)) {
-          least = slow;
+        if (const double s = step_s(tried); s < least_s && fits(tried)) {
+          least_s = s;
           best = overtaking_.*bytes;
         }
       }
       overtaking_.*bytes = best;
     }
-    return least;
+    return least_s;
   }
 
   // Lowers the moves that are under way at instants when too much is live. Returns true if it
@@ -350,7 +352,7 @@ class Chooser {
 
   const TransferTrials trials_;
   const OverlapLimits& bounds_;
-  const std::vector<DeviceDescription> devices_;
+  const DeviceDescription& device_;
   const int most_;
   Device::Capacities limits_{};
   std::vector<int> ahead_;
@@ -371,23 +373,18 @@ class Chooser {
   Made last_, fitting_;
 };
 
-// A layout, and the bytes that it takes beyond those under way: gaps between buffers.
+// A layout and its score. The shortfall is the bytes that it takes beyond those under way, which
+// are gaps between buffers: bytes under way may cost their own size and no more.
 struct Fit {
   Planned planned;
-  int64_t beyond = 0;
-  double slowness = 0;
+  PlanScore score;
   const MemoryAnalysis& analysis() const { return planned.plan.analysis; }
-  // Bytes under way may cost their own size and no more.
-  bool is_better_than(const Fit& other) const {
-    if (beyond > 0 || other.beyond > 0) return beyond < other.beyond;
-    return slowness < other.slowness;
-  }
 };
 // Lays out a schedule. With a hard limit nothing else can be tried, so fitting it is worth more
 // effort.
-Fit laid_out(Schedule schedule, double slowness, const MemoryAnalysis& plain, bool is_trial,
+Fit laid_out(Schedule schedule, double step_s, const MemoryAnalysis& plain, bool is_trial,
              std::optional<int64_t> hard_limit) {
-  Fit fit{{std::move(schedule), {}}, 0, slowness};
+  Fit fit{{std::move(schedule), {}}, {}};
   MemoryPlan& plan = fit.planned.plan;
   PackEffort effort = is_trial ? kFirstLayoutEffort : kFinalEffort;
   if (hard_limit) effort.search_s = 0;
@@ -404,7 +401,11 @@ Fit laid_out(Schedule schedule, double slowness, const MemoryAnalysis& plain, bo
     effort.sufficient_arena_bytes = plan.arena_bytes[0] - over(limit);
     try_harder(effort);
   }
-  fit.beyond = std::max<int64_t>(over(allowed), 0);
+  Device::Capacities sums;
+  sums.fill(Device::unlimited_bytes());
+  sums[0] = allowed;
+  fit.score = score_of(plan.analysis, sums);
+  fit.score.step_s = step_s;
   return fit;
 }
 
@@ -419,16 +420,17 @@ Device::Capacities between(const Device::Capacities& a, const Device::Capacities
 // attempt. Sets `gave_up` if no attempt allowed by `bounds` found a layout within them.
 std::optional<Fit> best_fit(const Schedule& schedule, int ahead, const Device::Capacities& limits,
                             const MemoryAnalysis& plain, size_t max_choices,
-                            const DeviceDescriptionPtr& device,
+                            const DeviceDescription& device,
                             const std::function<Schedule()>& per_iteration_schedule, int threads,
                             const OverlapLimits& bounds, const IsWorthIt& is_worth_it,
                             bool& gave_up) {
   Chooser chooser(schedule, count_moves(schedule), ahead, device, bounds);
   std::optional<Fit> best, best_apart;
-  // The search with places per iteration, parallel to this one if threads allow; and the slowness
-  // of the choice that it began for.
+  const double well_hidden_s = kWellHidden * simulate(schedule, device).bound_s;
+  // The search with places per iteration, parallel to this one if threads allow; and the step of
+  // the choice that it began for.
   std::future<std::optional<Fit>> search_apart;
-  double slowness_here = 0;
+  double step_here_s = 0;
   // True if that search has ended with a plan that is good enough; the other plans do not count
   // then.
   const auto apart_is_enough = [&](bool wait) {
@@ -436,7 +438,8 @@ std::optional<Fit> best_fit(const Schedule& schedule, int ahead, const Device::C
         (!wait && search_apart.wait_for(std::chrono::seconds(0)) == std::future_status::timeout))
       return false;
     best_apart = search_apart.get();
-    return best_apart && best_apart->beyond == 0 && best_apart->slowness < kAsWell * slowness_here;
+    return best_apart && best_apart->score.shortfall == 0 &&
+           best_apart->score.step_s < kAsWell * step_here_s;
   };
   Device::Capacities asked = limits;
   std::optional<Device::Capacities> fitted, refused;
@@ -448,11 +451,11 @@ std::optional<Fit> best_fit(const Schedule& schedule, int ahead, const Device::C
     std::vector<Choice> choices = chooser.choose(asked);
     // More room may go to moves that do not need it. If little is hidden, less room is tried as
     // well.
-    if (attempt == 0 && choices[0].slowness > kWellHidden) {
+    if (attempt == 0 && choices[0].step_s > well_hidden_s) {
       Device::Capacities less = asked;
       less[0] -= less[0] / kLessRoomPart;
       if (std::vector<Choice> others = chooser.choose(less);
-          others[0].slowness < choices[0].slowness)
+          others[0].step_s < choices[0].step_s)
         choices = std::move(others);
     }
     if (!choices[0].any()) break;
@@ -486,7 +489,7 @@ std::optional<Fit> best_fit(const Schedule& schedule, int ahead, const Device::C
       continue;
     }
     for (size_t c = 0; c < choices.size() && !is_good; ++c) {
-      Fit fit = laid_out(chooser.schedule(choices[c]), choices[c].slowness, plain, attempt == 0,
+      Fit fit = laid_out(chooser.schedule(choices[c]), choices[c].step_s, plain, attempt == 0,
                          per_iteration_schedule || c > 0 ? std::nullopt : std::optional(limits[0]));
       bool fits = true;
       Device::Capacities over{};
@@ -494,14 +497,14 @@ std::optional<Fit> best_fit(const Schedule& schedule, int ahead, const Device::C
         over[kind] = std::max<int64_t>(fit.analysis().kinds[kind].total_bytes - limits[kind], 0);
         fits &= over[kind] == 0;
       }
-      over[0] = std::max(over[0], fit.beyond);
+      over[0] = std::max(over[0], fit.score.shortfall);
       if (!least_over || over[0] < (*least_over)[0]) least_over = over;
-      is_good = fits && fit.beyond == 0;
+      is_good = fits && fit.score.shortfall == 0;
       // Values that are under way between iterations obstruct buffers with one place in all
       // iterations.
       if (attempt == 0 && c == 0 && !is_good && per_iteration_schedule &&
           gap(fit.planned.plan) > kGoodGap) {
-        slowness_here = choices[c].slowness;
+        step_here_s = choices[c].step_s;
         search_apart = std::async(threads > 1 ? std::launch::async : std::launch::deferred, [&] {
           bool gave_up_apart = false;
           return best_fit(per_iteration_schedule(), ahead, limits, plain, 1, device, {}, 1, bounds,
@@ -509,7 +512,7 @@ std::optional<Fit> best_fit(const Schedule& schedule, int ahead, const Device::C
         });
         if (apart_is_enough(threads <= 1)) return best_apart;
       }
-      if (fits && (!best || fit.is_better_than(*best))) best = std::move(fit);
+      if (fits && (!best || is_better(fit.score, best->score))) best = std::move(fit);
     }
     Device::Capacities tighter = asked;
     for (size_t kind = 0; kind < limits.size(); ++kind)
@@ -524,17 +527,17 @@ std::optional<Fit> best_fit(const Schedule& schedule, int ahead, const Device::C
     asked = fitted && refused ? between(*fitted, *refused) : tighter;
   }
   gave_up = !best && attempt == bounds.layouts;
-  if (best && chooser.is_cut() && best->slowness > kWellHidden)
+  if (best && chooser.is_cut() && best->score.step_s > well_hidden_s)
     best->planned.plan.analysis.limits.push_back(
         "overlap: choices of moves that run ahead were tried up to a limit of work; others may hide more");
   if (apart_is_enough(true)) return best_apart;
-  return best && !(best_apart && best_apart->is_better_than(*best)) ? best : best_apart;
+  return best && !(best_apart && is_better(best_apart->score, best->score)) ? best : best_apart;
 }
 
 }  // namespace
 
 Schedule with_few_ahead(const Schedule& schedule, const Device::Capacities& capacities,
-                        const DeviceDescriptionPtr& device) {
+                        const DeviceDescription& device) {
   const size_t n_moves = count_moves(schedule);
   if (n_moves == 0) return schedule;
   const OverlapLimits bounds;
@@ -543,7 +546,7 @@ Schedule with_few_ahead(const Schedule& schedule, const Device::Capacities& capa
 }
 
 Planned overlap(Planned planned, int ahead, const Device::Capacities& capacities,
-                const DeviceDescriptionPtr& device,
+                const DeviceDescription& device,
                 const std::function<Schedule()>& per_iteration_schedule, int threads,
                 const OverlapLimits& bounds, const IsWorthIt& is_worth_it) {
   if (ahead <= 0 || count_moves(planned.schedule) == 0) return planned;

@@ -30,7 +30,7 @@ struct OverlapLimits {
 /// within the capacities. Makes no layout. The schedule's step time is an upper bound, or nearly
 /// one, of the step time after overlap().
 Schedule with_few_ahead(const Schedule& schedule, const Device::Capacities& capacities,
-                        const DeviceDescriptionPtr& device = nullptr);
+                        const DeviceDescription& device);
 
 /// True if a plan with this schedule is worth the search for its layout.
 using IsWorthIt = std::function<bool(const Schedule&)>;
@@ -45,7 +45,7 @@ using IsWorthIt = std::function<bool(const Schedule&)>;
 /// worth it, or no layout with moves ahead fits. A bound that took effect is a sentence in the
 /// plan's `limits`.
 Planned overlap(Planned planned, int ahead, const Device::Capacities& capacities,
-                const DeviceDescriptionPtr& device = nullptr,
+                const DeviceDescription& device,
                 const std::function<Schedule()>& per_iteration_schedule = {}, int threads = 1,
                 const OverlapLimits& bounds = {}, const IsWorthIt& is_worth_it = {});
 

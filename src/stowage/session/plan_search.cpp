@@ -19,10 +19,11 @@
 #include "stowage/passes/slice_work.h"
 #include "stowage/passes/spill_stacks.h"
 #include "stowage/passes/tiles.h"
+#include "stowage/runtime/null/simulate.h"
 #include "stowage/runtime/program.h"
 #include "stowage/session/overlap.h"
 #include "stowage/session/planning_scope.h"
-#include "stowage/session/step_times.h"
+#include "stowage/session/plan_score.h"
 
 namespace stow {
 namespace {
@@ -34,17 +35,15 @@ constexpr int64_t kSmallestTarget = 1 << 16;
 constexpr int64_t kTilesOfTarget = 64, kWholesOfTarget = 4, kSmallestTile = 16 << 10;
 // Larger tiles, tried if computation waits for moves: first up to this size, then of any size.
 constexpr int64_t kLargeTile = 64 << 20;
-// A target between two powers of two is a multiple of 1 / kPartsOfTarget of the lower one: capacities
-// that differ by less mostly have the same targets, and so the same candidates.
+// A target between two powers of two is a multiple of 1 / kPartsOfTarget of the lower one:
+// capacities that differ by less mostly have the same targets, and so the same candidates.
 constexpr int64_t kPartsOfTarget = 4;
-// Arrays that are moved whole are tried in tiles as well if a plan leaves less than 1 / kFreePartOfDevice of
-// the device free: moves that run ahead need room of their own.
+// Arrays that are moved whole are tried in tiles as well if a plan leaves less than 1 /
+// kFreePartOfDevice of the device free: moves that run ahead need room of their own.
 constexpr int64_t kFreePartOfDevice = 8;
 // Targets between the first and the smallest are tried if the smallest one's largest live sum is
 // within this many times the capacity: tiles rarely save a fifth.
 constexpr double kWorthTargets = 1.25;
-// A plan must be faster by this factor to replace another one.
-constexpr double kFaster = 0.9999;
 // The first schedule of a search for moves ahead is at most this much slower than its last.
 constexpr double kFirstChoice = 1.01;
 // Share of the moved bytes. If computation waits for less than this share, updates outside of the
@@ -117,9 +116,8 @@ Moved moved_by(const std::vector<Instruction>& list, const std::vector<Buffer>& 
 // A plan and what the search compares of it.
 struct Scored {
   FoundPlan found;
-  int64_t shortfall = 0, bytes = 0;
+  PlanScore score;  // with a step time if moves may run ahead
   Moved moved;
-  double time = 0;  // of a step (StepTimes); 0 where nothing may run ahead
 };
 
 class PlanSearch {
@@ -129,7 +127,7 @@ class PlanSearch {
       : options_(options),
         capacities_(options.capacities),
         threads_(target.threads()),
-        device_(target.description()),
+        device_(*target.description()),
         limits_(limits) {
     plain_.graph = graph;
     lowering_ = lowering_options(options, target);
@@ -170,18 +168,15 @@ class PlanSearch {
     int64_t least_shortfall;
   };
 
-  bool fits() const { return best_ && best_->shortfall == 0; }
+  bool fits() const { return best_ && best_->score.shortfall == 0; }
   // True if moves may run beside the computation.
   bool may_hide(const Scored& s) const {
-    return capacities_[0] < Device::unlimited_bytes() && s.moved.all > 0 && s.shortfall == 0;
+    return capacities_[0] < Device::unlimited_bytes() && s.moved.all > 0 &&
+           s.score.shortfall == 0;
   }
   // True if other moves can gain nothing.
   bool is_well_hidden() const {
     return !best_ || !may_hide(*best_) || hides_well(best_->found.planned.schedule, device_);
-  }
-  bool is_better(const Scored& a, const Scored& b) const {
-    if (a.shortfall != b.shortfall) return a.shortfall < b.shortfall;
-    return may_hide(a) && may_hide(b) ? a.time < kFaster * b.time : a.bytes < b.bytes;
   }
   // False, with a report, if a limit of the search is reached. Called only if something is left to
   // try.
@@ -189,15 +184,17 @@ class PlanSearch {
     const bool has = lowered_nodes_ < limits_.lowered_nodes &&
                      overlapped_instants_ < limits_.overlapped_instants;
     if (!has)
-      report(fmt::format("search: {} nodes and {} instants of plans were looked at; other tilings may {}",
-                         lowered_nodes_, overlapped_instants_, fits() ? "hide more" : "need less"));
+      report(fmt::format(
+          "search: {} nodes and {} instants of plans were looked at; other tilings may {}",
+          lowered_nodes_, overlapped_instants_, fits() ? "hide more" : "need less"));
     return has;
   }
   void report(std::string sentence) {
     const std::string_view subject = std::string_view(sentence).substr(0, sentence.find(':'));
-    const bool is_new = std::none_of(reports_.begin(), reports_.end(), [&](const std::string& other) {
-      return std::string_view(other).substr(0, other.find(':')) == subject;
-    });
+    const bool is_new =
+        std::none_of(reports_.begin(), reports_.end(), [&](const std::string& other) {
+          return std::string_view(other).substr(0, other.find(':')) == subject;
+        });
     if (is_new) reports_.push_back(std::move(sentence));
   }
 
@@ -267,7 +264,7 @@ class PlanSearch {
     try_tiles(updates, tiles);
     // Whole arrays may take too much, or leave too little room for moves to run ahead.
     const int64_t device = capacities_[0];
-    if (!fits() || best_->bytes > device - device / kFreePartOfDevice)
+    if (!fits() || best_->score.device_bytes > device - device / kFreePartOfDevice)
       try_tiles(updates, {.bytes = tiles.bytes});
     // Computation may wait for moves, as an update does whose operands come before a norm is known.
     // Large tiles then hold more of the operands; too large ones are too few.
@@ -296,27 +293,26 @@ class PlanSearch {
       if (!fits()) too_large_.push_back({updates, std::move(tiled), least});
       return;
     }
-    double most_time = std::numeric_limits<double>::infinity();
+    double most_s = std::numeric_limits<double>::infinity();
     if (fits() && may_hide(*best_)) {
-      most_time = kFaster * best_->time;
-      if (least_time(ordered) > most_time) return;
+      most_s = kShorterStep * best_->score.step_s;
+      if (least_s(ordered) > most_s) return;
     }
-    keep_if_better(score({updates, std::move(tiled), plan(std::move(ordered), most_time)}));
+    keep_if_better(scored({updates, std::move(tiled), plan(std::move(ordered), most_s)}));
   }
 
-  // Returns a lower bound of the step's time, or the time itself if no moves run ahead.
-  double least_time(const OrderedGraph& ordered) const {
-    if (options_.transfers_ahead > 0) return times_->bound(ordered.schedules()[0]);
+  // Returns a lower bound of the step's seconds, or the seconds themselves if no moves run ahead.
+  double least_s(const OrderedGraph& ordered) const {
+    if (options_.transfers_ahead > 0) return simulate(ordered.schedules()[0], device_).bound_s;
     double least = std::numeric_limits<double>::infinity();
     for (const Schedule& schedule : ordered.schedules())
-      least = std::min(least, times_->step(schedule));
+      least = std::min(least, simulate(schedule, device_).step_s);
     return least;
   }
 
-  // Plans a candidate. Its moves do not run ahead if a step would be much longer than `most_time`
+  // Plans a candidate. Its moves do not run ahead if a step would be much longer than `most_s`
   // even then.
-  Planned plan(OrderedGraph ordered,
-               double most_time = std::numeric_limits<double>::infinity()) {
+  Planned plan(OrderedGraph ordered, double most_s = std::numeric_limits<double>::infinity()) {
     LowerOptions lowering = lowering_;
     const Graph lowered = ordered.graph();
     Planned planned = std::move(ordered).lay_out(capacities_, lowering);
@@ -330,28 +326,25 @@ class PlanSearch {
         return lower(lowered, each);
       };
     IsWorthIt is_worth_it;
-    if (times_ && most_time < std::numeric_limits<double>::infinity())
-      is_worth_it = [&, most_time](const Schedule& schedule) {
-        return times_->step(schedule) <= kFirstChoice * most_time;
+    if (most_s < std::numeric_limits<double>::infinity())
+      is_worth_it = [&, most_s](const Schedule& schedule) {
+        return simulate(schedule, device_).step_s <= kFirstChoice * most_s;
       };
     return overlap(std::move(planned), options_.transfers_ahead, capacities_, device_,
                    per_iteration_schedule, threads_, limits_.overlap, is_worth_it);
   }
 
-  Scored score(FoundPlan found) {
-    Scored s{std::move(found)};
+  Scored scored(FoundPlan found) const {
+    Scored s{std::move(found), {}, {}};
     const Planned& planned = s.found.planned;
-    s.shortfall = shortfall(planned.plan.analysis, capacities_);
-    s.bytes = planned.plan.analysis.device().total_bytes;
+    s.score = score_of(planned.plan.analysis, capacities_);
     s.moved = moved_by(planned.schedule.instructions, planned.schedule.buffers);
-    if (!may_hide(s)) return s;
-    if (!times_) times_.emplace(planned.schedule, device_);
-    s.time = times_->step(planned.schedule);
+    if (may_hide(s)) s.score.step_s = simulate(planned.schedule, device_).step_s;
     return s;
   }
 
   void keep_if_better(Scored s) {
-    if (best_ && !is_better(s, *best_)) return;
+    if (best_ && !is_better(s.score, best_->score)) return;
     best_ = std::move(s);
     ++n_found_;
   }
@@ -364,10 +357,11 @@ class PlanSearch {
         [](const TooLarge& a, const TooLarge& b) { return a.least_shortfall < b.least_shortfall; });
     for (const TooLarge& c : too_large_) {
       if (fits()) break;
-      const auto near =
-          static_cast<int64_t>(kGoodGap * static_cast<double>(best_ ? best_->bytes : 0));
-      if (best_ && c.least_shortfall > 0 && c.least_shortfall + near >= best_->shortfall) break;
-      keep_if_better(score({c.updates, c.tiled, plan(OrderedGraph(c.tiled, lowering_))}));
+      const auto near = static_cast<int64_t>(
+          kGoodGap * static_cast<double>(best_ ? best_->score.device_bytes : 0));
+      if (best_ && c.least_shortfall > 0 && c.least_shortfall + near >= best_->score.shortfall)
+        break;
+      keep_if_better(scored({c.updates, c.tiled, plan(OrderedGraph(c.tiled, lowering_))}));
     }
     too_large_.clear();
   }
@@ -389,24 +383,24 @@ class PlanSearch {
       last = kept.graph;
       OrderedGraph ordered(kept.graph, lowering_);
       if (ordered.least_shortfall(capacities_) > 0) return false;
-      Planned planned = plan(std::move(ordered), kMuchFaster * best_->time);
+      Planned planned = plan(std::move(ordered), kMuchFaster * best_->score.step_s);
       planned.plan.analysis.kept_resident_bytes = kept.bytes;
-      Scored other = score({updates, std::move(kept.graph), std::move(planned)});
-      if (other.shortfall > 0) return false;
-      if (!best || is_better(other, *best)) best = std::move(other);
+      Scored other = scored({updates, std::move(kept.graph), std::move(planned)});
+      if (other.score.shortfall > 0) return false;
+      if (!best || is_better(other.score, best->score)) best = std::move(other);
       return true;
     };
     int64_t most = 0;
     for (int64_t step = kKeptParts / 2; step > 0; step /= 2)
       if (fits((most + step) * (target / kKeptParts))) most += step;
-    if (best && best->time < kMuchFaster * best_->time) best_ = std::move(best);
+    if (best && best->score.step_s < kMuchFaster * best_->score.step_s) best_ = std::move(best);
   }
 
   const PlanningScope planning_;
   const CompileOptions& options_;
   const Device::Capacities& capacities_;
   const int threads_;
-  const DeviceDescriptionPtr device_;
+  const DeviceDescription& device_;
   const PlanSearchLimits& limits_;
   std::vector<std::string> reports_;  // of bounds that took effect
   LowerOptions lowering_;
@@ -414,7 +408,6 @@ class PlanSearch {
   std::map<int64_t, Form> lean_;  // by the bytes of a block
   std::set<size_t> known_;        // hashes of candidates
   std::vector<TooLarge> too_large_;
-  std::optional<StepTimes> times_;  // of the first that has moves to hide
   std::optional<Scored> best_;
   int n_found_ = 0;  // times that best_ was replaced
   bool defers_ = false;

@@ -36,8 +36,8 @@ struct PlanSearchLimits {
 /// smallest shortfall, and it needs no more bytes than the result for a smaller capacity. If a plan
 /// fits but compute waits for moves, a target nearer to the capacity is tried, too.
 ///
-/// Candidates are compared by shortfall; then, if moves may run ahead, by simulated step time; else
-/// by bytes. The search stops at a plan that fits and hides its moves. It goes on to smaller
+/// Candidates are compared by their scores (plan_score.h); those whose moves may run ahead have
+/// step times. The search stops at a plan that fits and hides its moves. It goes on to smaller
 /// targets if none fits, or, within a budget of work, if compute waits for moves. A bound that ends
 /// the search is a sentence in the plan's `limits`.
 FoundPlan search_plan(const Graph& graph, const CompileOptions& options, const Target& target,

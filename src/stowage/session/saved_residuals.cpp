@@ -67,7 +67,8 @@ std::vector<SavedResidual> saved_residuals(const Graph& joint, size_t n_argument
                                            size_t n_cotangents) {
   Graph g = flatten_all(joint);
   PassReport report;
-  for (const FixedPass& pass : fixed_passes().first(kNumResidualPasses)) g = pass.run(g, nullptr, report);
+  for (const FixedPass& pass : fixed_passes().first(kNumResidualPasses))
+    g = pass.run(g, nullptr, report);
   const size_t n_forward_inputs = g.inputs().size() - n_cotangents;
   std::vector<bool> read(g.n_values());
   for (const Node& node : g.nodes())

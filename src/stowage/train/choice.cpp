@@ -8,11 +8,13 @@
 #include "stowage/base/bytes.h"
 #include "stowage/base/parallel_in_order.h"
 #include "stowage/base/progress.h"
+#include "stowage/runtime/null/built_in_devices.h"
 #include "stowage/runtime/null/collective_time.h"
 #include "stowage/runtime/target.h"
 #include "stowage/session/planning_scope.h"
 #include "stowage/train/fastest.h"
 #include "stowage/train/fit.h"
+#include "stowage/train/mesh.h"
 
 namespace stow {
 
@@ -58,8 +60,8 @@ std::string over_budgets(const TrainConfig& config, const JobPlan& plan, const B
 
 namespace {
 
-// A plan that was made for the budgets and exceeds none of them by more than 1 / kNearPartOfBudget is made
-// again without budgets: the bytes of the two differ by about as much at most.
+// A plan that was made for the budgets and exceeds none of them by more than 1 / kNearPartOfBudget
+// is made again without budgets: the bytes of the two differ by about as much at most.
 constexpr int64_t kNearPartOfBudget = 100;
 
 // True if no budget is exceeded by more than 1 / kNearPartOfBudget of it.
@@ -76,14 +78,15 @@ bool is_nearly_within(const TrainConfig& config, const BytesByKind& peak_bytes,
 // If another memory is too small for that one too, other placements show what the device alone
 // would need. Plans those that need least of the device first, until one has room for the rest.
 void plan_those_with_room(const Job& job, const Budgets& budgets,
-                          const OverBudgetPlacements& over_budget, std::vector<Placement> ladder,
-                          Choice& choice) {
+                          const OverBudgetPlacements& over_budget,
+                          std::vector<Placement> placements, Choice& choice) {
   const TrainConfig& config = job.config();
-  std::erase_if(ladder, [&](const Placement& p) { return !over_budget.is_known(p); });
-  std::stable_sort(ladder.begin(), ladder.end(), [&](const Placement& a, const Placement& b) {
-    return over_budget.noted_bytes(a) < over_budget.noted_bytes(b);
-  });
-  for (const Placement& placement : ladder) {
+  std::erase_if(placements, [&](const Placement& p) { return !over_budget.is_known(p); });
+  std::stable_sort(placements.begin(), placements.end(),
+                   [&](const Placement& a, const Placement& b) {
+                     return over_budget.noted_bytes(a) < over_budget.noted_bytes(b);
+                   });
+  for (const Placement& placement : placements) {
     if (!has_room_for_state(job, placement, budgets)) continue;
     auto candidate = std::find_if(choice.candidates.begin(), choice.candidates.end(),
                              [&](const Candidate& r) { return r.placement == placement; });
@@ -109,11 +112,11 @@ Choice find_fit(const Job& job, const Budgets& budgets, std::span<const Candidat
   Choice choice;
   const TrainConfig& config = job.config();
   OverBudgetPlacements over_budget(config, budgets);
-  const std::vector<Placement> ladder = placement_ladder(config, job.model().sizes());
+  const std::vector<Placement> placements = open_placements(config, job.model().sizes());
   using Work = std::function<JobPlan()>;
   const auto begin = [&](size_t i) -> std::optional<Work> {
-    if (over_budget.is_known(ladder[i])) return std::nullopt;
-    const auto is_this = [&](const Candidate& c) { return c.placement == ladder[i]; };
+    if (over_budget.is_known(placements[i])) return std::nullopt;
+    const auto is_this = [&](const Candidate& c) { return c.placement == placements[i]; };
     if (const auto at = std::find_if(known.begin(), known.end(), is_this); at != known.end())
       return [&candidate = *at] {
         JobPlan plan;
@@ -121,13 +124,15 @@ Choice find_fit(const Job& job, const Budgets& budgets, std::span<const Candidat
         plan.peak_bytes = candidate.peak_bytes;
         return plan;
       };
-    return [&job, &budgets, &placement = ladder[i]] { return job.plan_to_fit(placement, budgets); };
+    return [&job, &budgets, &placement = placements[i]] {
+      return job.plan_to_fit(placement, budgets);
+    };
   };
-  parallel_in_order(ladder.size(), job.threads(), begin, [&](size_t i, JobPlan plan) {
-    if (over_budget.is_known(ladder[i])) return true;  // by now
+  parallel_in_order(placements.size(), job.threads(), begin, [&](size_t i, JobPlan plan) {
+    if (over_budget.is_known(placements[i])) return true;  // by now
     const std::string over = over_budgets(config, plan, budgets);
-    over_budget.note(ladder[i], plan.peak_bytes);
-    choice.candidates.push_back({ladder[i], plan.peak_bytes, over});
+    over_budget.note(placements[i], plan.peak_bytes);
+    choice.candidates.push_back({placements[i], plan.peak_bytes, over});
     if (over.empty()) choice.plan = std::move(plan);
     return !over.empty();
   });
@@ -145,7 +150,7 @@ Choice find_fit(const Job& job, const Budgets& budgets, std::span<const Candidat
       break;
     }
   }
-  if (!choice.plan) plan_those_with_room(job, budgets, over_budget, ladder, choice);
+  if (!choice.plan) plan_those_with_room(job, budgets, over_budget, placements, choice);
   return choice;
 }
 
@@ -173,19 +178,19 @@ JobPlan with_moves_ahead(const Job& job, JobPlan plan, const Budgets& budgets) {
 }
 
 DeviceDescriptionPtr device_to_plan_for(const TrainConfig& config,
-                                        const std::optional<DeviceDescription>& device, bool is_named) {
+                                        const std::optional<DeviceDescription>& device,
+                                        bool is_named) {
   if (!device || !(is_named || config.mesh.size() == 1)) return nullptr;
-  return std::make_shared<const DeviceDescription>(*device);
+  DeviceDescription described = *device;
+  if (!check_network(described, mesh_of(config))) described.network = usual_cpu()->network;
+  return std::make_shared<const DeviceDescription>(std::move(described));
 }
 
 Choice choose_plan(const Job& job, const Budgets& budgets) {
   const ProgressScope progress("planning the job");
   const PlanningScope planning;
   const auto start = std::chrono::steady_clock::now();
-  Choice choice;
-  const DeviceDescriptionPtr& device = job.target()->description();
-  if (device && job.config().memory.policy == "auto" && check_network(*device, job.mesh()))
-    choice = find_fastest(job, budgets);
+  Choice choice = find_fastest(job, budgets);
   if (!choice.plan) {
     choice = find_fit(job, budgets, planned_under(job, budgets, std::move(choice.candidates)));
     if (!choice.plan) return choice;

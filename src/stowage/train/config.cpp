@@ -170,7 +170,8 @@ Result<void> Loader::check_scopes() const {
     return fail("{} has no effect without an adapter: weights that train are f32; set lora.rank",
                 with_place("model.dtype"));
   if (config_.data.valid_fraction > 0 && !config_.eval.data.empty())
-    return fail("{} does not go with {}", with_place("data.valid_fraction"), with_place("eval.data"));
+    return fail("{} does not go with {}", with_place("data.valid_fraction"),
+                with_place("eval.data"));
   return {};
 }
 
@@ -213,8 +214,8 @@ Result<void> Loader::check_loss() const {
     return fail("{} has no effect with {}; set a smaller block", with_place("train.vocab_block"),
                 with_place("model.vocab"));
   if (t.loss_chunk > 0 && t.vocab_block > 0)
-    return fail("{} does not go with {}: logits are cut by tokens or by words", with_place("train.vocab_block"),
-                with_place("train.loss_chunk"));
+    return fail("{} does not go with {}: logits are cut by tokens or by words",
+                with_place("train.vocab_block"), with_place("train.loss_chunk"));
   return {};
 }
 
@@ -288,8 +289,8 @@ Result<void> Loader::check_mesh() const {
                            int64_t parts) -> Result<void> {
     if (size % parts == 0) return {};
     const int64_t below = size / parts * parts;
-    return fail("{} cannot be cut into {} parts, as {} asks: {}{} can", with_place(key), parts, axes,
-                below > 0 ? fmt::format("{} and ", below) : "", below + parts);
+    return fail("{} cannot be cut into {} parts, as {} asks: {}{} can", with_place(key), parts,
+                axes, below > 0 ? fmt::format("{} and ", below) : "", below + parts);
   };
   const std::string batch_axes =
       m.replica > 1 ? with_place("mesh.replica") + " times " + with_place("mesh.data")
@@ -298,7 +299,8 @@ Result<void> Loader::check_mesh() const {
       !fits)
     return fits;
   if (config_.eval.batch > 0)
-    if (Result<void> fits = divides("eval.batch", config_.eval.batch, batch_axes, m.replica * m.data);
+    if (Result<void> fits =
+            divides("eval.batch", config_.eval.batch, batch_axes, m.replica * m.data);
         !fits)
       return fits;
   if (!config_.model.is_from_files()) {
@@ -318,7 +320,8 @@ Result<void> Loader::check_mesh() const {
     return fail("{} has no effect with {}; set mesh.model to 2 or more",
                 with_place("mesh.sequence"), with_place("mesh.model"));
   if (m.sequence)
-    if (Result<void> fits = divides("data.seq", config_.data.seq, with_place("mesh.model"), m.model);
+    if (Result<void> fits =
+            divides("data.seq", config_.data.seq, with_place("mesh.model"), m.model);
         !fits)
       return fits;
   for (const std::string_view key : {"mesh.parameters", "mesh.optimizer"})
@@ -332,7 +335,8 @@ Result<TrainConfig> Loader::finish() {
   if (config_.data.path.empty() && !config_.model.is_from_files())
     config_.data.path = default_data_path();
   if (config_.optimizer.total_steps == 0) config_.optimizer.total_steps = config_.train.steps;
-  if (config_.eval.patience > 0 && !places_.contains("eval.keep_best")) config_.eval.keep_best = true;
+  if (config_.eval.patience > 0 && !places_.contains("eval.keep_best"))
+    config_.eval.keep_best = true;
   if (Result<void> fits = check_scopes(); !fits) return fits.failure();
   if (Result<void> fits = check_optimizer(); !fits) return fits.failure();
   if (Result<void> fits = check_model(); !fits) return fits.failure();
@@ -436,7 +440,8 @@ std::string config_help() {
     if (key.name == "data.path") value = "the repository's data/corpus.txt";
     text += fmt::format("  {:<24}{}{}\n", key.name, key.help,
                         value.empty() ? "" : fmt::format(" (default: {})", value));
-    if (!key.optimizers.empty()) text += fmt::format("  {:<24}  with {} alone\n", "", key.optimizers);
+    if (!key.optimizers.empty())
+      text += fmt::format("  {:<24}  with {} alone\n", "", key.optimizers);
     const TextField* is_text = std::get_if<TextField>(&key.field);
     if (is_text && !is_text->choices) continue;
     text += fmt::format("  {:<24}  {}\n", "", key_takes(key));

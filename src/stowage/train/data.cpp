@@ -44,11 +44,13 @@ Result<ByteData> ByteData::open(const std::string& path, int64_t vocab, int64_t 
   if (data.n_train_ < seq + 1 || held_out < seq + 1)
     return fail("{}: {} are too few for data.seq={}: a tenth is held out and must hold {} bytes",
                 path, format_bytes(n), seq, seq + 1);
-  const unsigned char top = static_cast<unsigned char>(*std::max_element(
-      data.text_.begin(), data.text_.end(),
-      [](char a, char b) { return static_cast<unsigned char>(a) < static_cast<unsigned char>(b); }));
+  const unsigned char top = static_cast<unsigned char>(
+      *std::max_element(data.text_.begin(), data.text_.end(), [](char a, char b) {
+        return static_cast<unsigned char>(a) < static_cast<unsigned char>(b);
+      }));
   if (top >= vocab)
-    return fail("{}: it holds the byte {}, beyond model.vocab={}", path, static_cast<int>(top), vocab);
+    return fail("{}: it holds the byte {}, beyond model.vocab={}", path, static_cast<int>(top),
+                vocab);
   return data;
 }
 
@@ -81,8 +83,8 @@ int64_t ByteData::n_validation_windows() const {
 std::vector<int32_t> ByteData::validation_batch(int64_t first_window, int64_t batch) const {
   std::vector<int32_t> tokens;
   for (int64_t row = 0; row < batch; ++row)
-    append_window(text_, n_train_ + ((first_window + row) % n_validation_windows()) * seq_, seq_ + 1,
-                  tokens);
+    append_window(text_, n_train_ + ((first_window + row) % n_validation_windows()) * seq_,
+                  seq_ + 1, tokens);
   return tokens;
 }
 

@@ -49,7 +49,8 @@ class ByteBatches : public TrainData {
       for (char c : window) tokens.push_back(static_cast<unsigned char>(c));
       tokens.resize(static_cast<size_t>(seq_), 0);
       const auto last = static_cast<int32_t>(window.size()) - 1;
-      const std::optional<std::vector<float>> logits = run({{bytes_of(tokens), bytes_of(std::vector{last})}});
+      const std::optional<std::vector<float>> logits =
+          run({{bytes_of(tokens), bytes_of(std::vector{last})}});
       if (!logits) break;
       text += draw(*logits, seed, i);
     }

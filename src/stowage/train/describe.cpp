@@ -4,6 +4,7 @@
 
 #include "stowage/base/bytes.h"
 #include "stowage/base/progress.h"
+#include "stowage/runtime/target.h"
 #include "stowage/train/trainer.h"
 
 namespace stow {
@@ -164,9 +165,10 @@ std::string settings_for(const Shortfall& shortfall) {
   std::string text;
   for (size_t kind = 0; kind < shortfall.over_bytes.size(); ++kind)
     if (shortfall.over_bytes[kind] > 0)
-      text += (text.empty() ? "" : " ") +
-              (kind == 0 ? fmt::format("--memory {}", shortfall.needed_bytes[kind])  // over the key
-                         : fmt::format("--set {}={}", budget_key(kind), shortfall.needed_bytes[kind]));
+      text +=
+          (text.empty() ? "" : " ") +
+          (kind == 0 ? fmt::format("--memory {}", shortfall.needed_bytes[kind])  // over the key
+                     : fmt::format("--set {}={}", budget_key(kind), shortfall.needed_bytes[kind]));
   return text;
 }
 
@@ -181,7 +183,8 @@ std::string verdict_of(const Job& job, const Choice& choice, const Candidate& ca
   if (!choice.plan || candidate.placement != choice.plan->placement) return candidate.verdict;
   if (job.config().memory.policy != "auto") return "asked for";
   if (choice.candidates.size() == 1) return "chosen: it fits and recomputes least";
-  return choice.is_fastest ? "chosen: no step of those that fit is shorter"
+  return choice.is_fastest ? fmt::format("chosen: the shortest step, simulated on {}",
+                                         job.target()->description()->name)
                            : "chosen: the first that fits";
 }
 
@@ -292,7 +295,8 @@ std::string describe_collectives(const JobPlan& plan) {
     kinds += fmt::format("{}{} {} ({})", kinds.empty() ? "" : ", ", one.count, op_name(one.op),
                          format_bytes(static_cast<int64_t>(one.bytes)));
   }
-  return fmt::format("a step sends {} a device: {}\n", format_bytes(static_cast<int64_t>(bytes)), kinds);
+  return fmt::format("a step sends {} a device: {}\n", format_bytes(static_cast<int64_t>(bytes)),
+                     kinds);
 }
 
 }  // namespace
@@ -316,7 +320,8 @@ std::string describe_choice(const Job& job, const Choice& choice, const Budgets&
   text += fmt::format("budget: {}\n",
                       budgets[0] ? format_bytes(*budgets[0]) : "none given, none assumed");
   size_t width = 11;
-  for (const Candidate& candidate : choice.candidates) width = std::max(width, to_string(candidate.placement).size());
+  for (const Candidate& candidate : choice.candidates)
+    width = std::max(width, to_string(candidate.placement).size());
   for (const Candidate& candidate : choice.candidates) {
     text += fmt::format("  {:<{}} {:>11}  {}\n", to_string(candidate.placement), width,
                         format_bytes(device_bytes(c, candidate.peak_bytes)),
@@ -330,12 +335,13 @@ std::string describe_choice(const Job& job, const Choice& choice, const Budgets&
   text += describe_peak(plan);
   text += describe_evaluation(c, plan);
   text += describe_collectives(plan);
-  text += fmt::format("lower bound of this order: {} (the plan is {:.2f} % above); planned in {:.0f} ms\n",
-                      format_bytes(plan.lower_bound_bytes[0]),
-                      100.0 * (static_cast<double>(plan.peak_bytes[0]) /
-                                   static_cast<double>(plan.lower_bound_bytes[0]) -
-                               1.0),
-                      1e3 * plan.plan_s);
+  text += fmt::format(
+      "lower bound of this order: {} (the plan is {:.2f} % above); planned in {:.0f} ms\n",
+      format_bytes(plan.lower_bound_bytes[0]),
+      100.0 * (static_cast<double>(plan.peak_bytes[0]) /
+                   static_cast<double>(plan.lower_bound_bytes[0]) -
+               1.0),
+      1e3 * plan.plan_s);
   if (plan.programs.step) {
     const MemoryAnalysis& analysis = plan.programs.step->memory_analysis();
     for (const std::string& limit : analysis.limits) text += fmt::format("limit: {}\n", limit);

@@ -39,9 +39,10 @@ Result<std::string> best_of(const std::string& path) {
   if (!meta) return meta.failure();
   const Json* step = meta->extra.find("best_step");
   if (!step || !step->as_int() || *step->as_int() < 0)
-    return fail("{}: names no best checkpoint: expected that of a run with eval.keep_best = true that "
-                "has been evaluated",
-                path);
+    return fail(
+        "{}: names no best checkpoint: expected that of a run with eval.keep_best = true that "
+        "has been evaluated",
+        path);
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
   return checkpoint_path(folder.empty() ? "." : folder.string(), *step->as_int());
 }
@@ -67,12 +68,19 @@ Result<Opened> open(const std::string& where, WhichCheckpoint which) {
   const Json* model_path = record ? record->find("path") : nullptr;
   const Json* config = record ? record->find("config") : nullptr;
   if (!model_path || !model_path->as_string() || !config)
-    return fail("{}: expected a run with model.path, got one with a model of its own sizes, which cannot be "
-                "exported", path);
+    return fail(
+        "{}: expected a run with model.path, got one with a model of its own sizes, which cannot be "
+        "exported",
+        path);
   Result<HfConfig> parsed = HfConfig::from_json(*config, path);
   if (!parsed) return parsed.failure();
-  Opened opened{std::move(*checkpoint), {path, 0, false, *model_path->as_string()}, *model_path->as_string(),
-                std::move(*parsed), {}, DType::kF32, {}};
+  Opened opened{std::move(*checkpoint),
+                {path, 0, false, *model_path->as_string()},
+                *model_path->as_string(),
+                std::move(*parsed),
+                {},
+                DType::kF32,
+                {}};
   if (const Json* dtype = record->find("dtype"); dtype && dtype->as_string())
     opened.dtype = parse_dtype(*dtype->as_string()).value_or(DType::kF32);
   opened.what.step = opened.checkpoint.meta().step;
@@ -154,8 +162,9 @@ Result<Exported> export_adapter(const std::string& checkpoint, const std::string
   Result<Opened> from = open(checkpoint, which);
   if (!from) return from.failure();
   if (!from->adapter)
-    return fail("{}: has no adapter: all weights were trained; `./stowage export --model FOLDER` writes them",
-                from->what.checkpoint);
+    return fail(
+        "{}: has no adapter: all weights were trained; `./stowage export --model FOLDER` writes them",
+        from->what.checkpoint);
   if (Result<void> apart = check_distinct_folders(*from, folder); !apart) return apart.failure();
   if (Result<void> written = write_adapter(*from, folder); !written) return written.failure();
   return from->what;

@@ -43,15 +43,16 @@ MovedState moved_state(const Job& job, const Placement& p) {
   return moved;
 }
 
-// Seconds that the state keeps each stream busy. Weights come in for the forward and for the backward
-// pass; all else goes each way once, at the least.
+// Seconds that the state keeps each stream busy. Weights come in for the forward and for the
+// backward pass; all else goes each way once, at the least.
 std::array<double, kNumStreams> state_traffic(const Job& job, const Placement& p,
                                               const DeviceDescription& device) {
   std::array<double, kNumStreams> busy{};
   const auto move = [&](MemoryKind kind, double bytes, int in, int out) {
     if (bytes == 0) return;
     const auto add = [&](MemoryKind from, MemoryKind to, int times) {
-      busy[static_cast<size_t>(stream_of(from, to))] += times * move_seconds(device, from, to, bytes);
+      busy[static_cast<size_t>(stream_of(from, to))] +=
+          times * move_seconds(device, from, to, bytes);
     };
     add(kind, MemoryKind::kDevice, in);
     add(MemoryKind::kDevice, kind, out);
@@ -77,7 +78,7 @@ class FastestSearch {
         config_(job.config()),
         budgets_(budgets),
         device_(*job.target()->description()),
-        ladder_(placement_ladder(config_, job.model().sizes())),
+        placements_(open_placements(config_, job.model().sizes())),
         over_budget_(config_, budgets) {
     find_works();
   }
@@ -124,12 +125,13 @@ class FastestSearch {
   // A plan that fits, without moves ahead.
   struct Fitting {
     JobPlan plan;
-    double step_s;      // With few moves ahead: an upper bound, or nearly, of the step after a full search.
+    double step_s;      // With few moves ahead: an upper bound, or nearly, of the step after a full
+                        // search.
     double expected_s;  // After a full search.
   };
 
   void find_works() {
-    for (const Placement& p : ladder_) {
+    for (const Placement& p : placements_) {
       const auto same = std::find_if(works_.begin(), works_.end(), [&](const Work& w) {
         return work_of(*w.base) == work_of(p);
       });
@@ -148,8 +150,8 @@ class FastestSearch {
         open_.push_back({works_[w].base, w, 0});
     }
   }
-  // The nearest work that this one computes no less than: without chunks, and under the policies that
-  // recompute less.
+  // The nearest work that this one computes no less than: without chunks, and under the policies
+  // that recompute less.
   std::optional<size_t> computes_less(size_t w) const {
     Placement p = work_of(*works_[w].base);
     const auto find = [&](const Placement& like) -> std::optional<size_t> {
@@ -214,7 +216,7 @@ class FastestSearch {
     for (size_t kind = 0; kind < capacities.size(); ++kind)
       capacities[kind] = budgets_[kind].value_or(Device::unlimited_bytes());
     const Schedule ahead =
-        with_few_ahead(plan.programs.step->schedule(), capacities, job_.target()->description());
+        with_few_ahead(plan.programs.step->schedule(), capacities, device_);
     return simulate(ahead, device_).step_s;
   }
 
@@ -258,9 +260,9 @@ class FastestSearch {
     std::stable_sort(fitting_.begin(), fitting_.end(),
                      [](const Fitting& a, const Fitting& b) { return a.step_s > b.step_s; });
     for (const Fitting& f : fitting_)
-      choice_.candidates.push_back(
-          {f.plan.placement, f.plan.peak_bytes,
-           fmt::format("fits, and a step takes about {:.2f} times as long", f.step_s / chosen.step_s)});
+      choice_.candidates.push_back({f.plan.placement, f.plan.peak_bytes,
+                                    fmt::format("fits, and a step takes about {:.2f} times as long",
+                                                f.step_s / chosen.step_s)});
     choice_.plan = std::move(chosen.plan);
     choice_.candidates.push_back({choice_.plan->placement, choice_.plan->peak_bytes, ""});
     choice_.is_fastest = true;
@@ -271,7 +273,7 @@ class FastestSearch {
   const TrainConfig& config_;
   const Budgets& budgets_;
   const DeviceDescription& device_;
-  const std::vector<Placement> ladder_;
+  const std::vector<Placement> placements_;
   OverBudgetPlacements over_budget_;
   std::vector<Work> works_;
   std::vector<Open> open_;

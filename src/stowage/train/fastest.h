@@ -1,5 +1,5 @@
 // find_fastest: the fitting placement with the shortest simulated step on a described device.
-// Not the first placement that fits, for devices without a description; choice.cpp has that.
+// Not the first placement that fits, if none of those is planned; choice.cpp has that.
 #pragma once
 
 #include "stowage/base/inside.h"
@@ -16,9 +16,9 @@ namespace stow {
 /// its busiest stream with that state moved. A work takes at least as long as any work whose
 /// computation it contains. Placements that cannot fit by these bounds are not planned.
 ///
-/// The job's target must have a description. The plan has moves ahead. It is none if no planned
-/// placement fits; a placement that was not planned may still fit. `candidates`: all planned
-/// placements; those that fit come last, the slowest first.
+/// The device is the description of the job's target. The plan has moves ahead. It is none if no
+/// planned placement fits; a placement that was not planned may still fit. `candidates`: all
+/// planned placements; those that fit come last, the slowest first.
 Choice find_fastest(const Job& job, const Budgets& budgets);
 
 /// Estimates a lower bound on the bytes of a placement that count against the device's budget: the

@@ -120,7 +120,8 @@ class ExampleBatches : public TrainData {
   static std::string describe(const DatasetCounts& c, int64_t seq) {
     std::string text = fmt::format("{} examples in {} rows, {} tokens, {} of them targets",
                                    c.examples, c.rows, c.tokens, c.targets);
-    if (c.without_target > 0) text += fmt::format("; {} without a target dropped", c.without_target);
+    if (c.without_target > 0)
+      text += fmt::format("; {} without a target dropped", c.without_target);
     if (c.dropped_long > 0) text += fmt::format("; {} longer than {} dropped", c.dropped_long, seq);
     if (c.cut > 0)
       text += fmt::format("; {} longer than {} cut, by {} tokens in all", c.cut, seq, c.cut_tokens);
@@ -170,9 +171,10 @@ class FileWeights : public ModelWeights {
   Result<void> read_parameter(size_t i, const TensorSlice& slice, DeviceBuffer& buffer) override {
     const ArrayType& type = parameters_.arrays[i].type();
     if (!has_adapter_)
-      return lm::read_weight_slice(*files_->model.weights, parameters_.names[i], type, slice, buffer);
-    return lm::read_adapter_slice(*files_->adapter, files_->model.config, parameters_.names[i], type,
-                                  slice, buffer);
+      return lm::read_weight_slice(*files_->model.weights, parameters_.names[i], type, slice,
+                                   buffer);
+    return lm::read_adapter_slice(*files_->adapter, files_->model.config, parameters_.names[i],
+                                  type, slice, buffer);
   }
   Result<void> read_frozen(size_t i, const TensorSlice& slice, DeviceBuffer& buffer) override {
     const ArrayType& type = frozen_.arrays[i].type();
@@ -219,9 +221,10 @@ class FinetuneModel : public TrainModel {
       lora_ = plan->lora;
     }
     if (lora_->dropout > 0 && config.memory.feed_forward == "chunked")
-      trace_error("memory.feed_forward = chunked does not go with an adapter's dropout of {}: it is drawn "
-                  "for all tokens at once",
-                  lora_->dropout);
+      trace_error(
+          "memory.feed_forward = chunked does not go with an adapter's dropout of {}: it is drawn "
+          "for all tokens at once",
+          lora_->dropout);
     has_head_ = lora_->head.rank > 0 || lora_->saved_head || (decoder_.tied && lora_->saved_embed);
   }
 
@@ -397,8 +400,9 @@ class FinetuneModel : public TrainModel {
     if (config_.model.dtype == "auto") {
       // The dtype of the embedding, which all matrices share. config.json may name another one, or
       // none.
-      const WeightInfo* stored =
-          files_->model.weights ? files_->model.weights->find("model.embed_tokens.weight") : nullptr;
+      const WeightInfo* stored = files_->model.weights
+                                     ? files_->model.weights->find("model.embed_tokens.weight")
+                                     : nullptr;
       return stored ? stored->dtype : files_->model.config.dtype.value_or(DType::kF32);
     }
     return *parse_dtype(config_.model.dtype);
@@ -456,12 +460,14 @@ Result<ModelFactory> model_factory(TrainConfig& config) {
   }
   if (!holds_out(config) && !config.data.path.empty()) {
     const auto has_no_effect = [](std::string_view key, const auto& value) {
-      return fail("{} = {} has no effect: nothing is held out; set eval.data or data.valid_fraction", key,
-                  value);
+      return fail(
+          "{} = {} has no effect: nothing is held out; set eval.data or data.valid_fraction", key,
+          value);
     };
-    for (const auto& [key, value] : {std::pair<const char*, int64_t>("eval.batch", config.eval.batch),
-                                     {"eval.seq", config.eval.seq},
-                                     {"eval.patience", config.eval.patience}})
+    for (const auto& [key, value] :
+         {std::pair<const char*, int64_t>("eval.batch", config.eval.batch),
+          {"eval.seq", config.eval.seq},
+          {"eval.patience", config.eval.patience}})
       if (value > 0) return has_no_effect(key, value);
     if (config.eval.keep_best) return has_no_effect("eval.keep_best", true);
   }

@@ -64,14 +64,16 @@ std::string to_string(const Forecast& forecast) {
   const Simulation& s = *forecast.simulation;
   const bool sends = forecast.moved[static_cast<size_t>(StreamKind::kCollective)].bytes > 0;
   if (sends && forecast.device->network.empty())
-    text += fmt::format("{} has no [[network]]: collectives are taken to run at its memory's rate\n",
-                        forecast.device->name);
-  text += fmt::format("step on {}: {} simulated, {} at least{}{}", forecast.device->name,
-                      format_seconds(s.step_s), format_seconds(s.bound_s),
-                      forecast.order_bound_s && waits
-                          ? fmt::format(" ({} in this order)", format_seconds(*forecast.order_bound_s))
-                          : "",
-                      forecast.device->compute.f32_as == "tf32" ? ", f32 products as TF32" : "");
+    text +=
+        fmt::format("{} has no [[network]]: collectives are taken to run at its memory's rate\n",
+                    forecast.device->name);
+  text +=
+      fmt::format("step on {}: {} simulated, {} at least{}{}", forecast.device->name,
+                  format_seconds(s.step_s), format_seconds(s.bound_s),
+                  forecast.order_bound_s && waits
+                      ? fmt::format(" ({} in this order)", format_seconds(*forecast.order_bound_s))
+                      : "",
+                  forecast.device->compute.f32_as == "tf32" ? ", f32 products as TF32" : "");
   if (waits)
     text += fmt::format("; compute waits {} for {}{}\n{}{}", format_seconds(s.exposed_s),
                         sends ? "transfers and collectives" : "transfers",
@@ -95,7 +97,8 @@ Json to_json(const Forecast& forecast) {
     const Simulation& s = *forecast.simulation;
     Json streams = Json::object();
     for (int i = 0; i < kNumStreams; ++i)
-      streams.set(stream_name(static_cast<StreamKind>(i)), s.streams[static_cast<size_t>(i)].busy_s);
+      streams.set(stream_name(static_cast<StreamKind>(i)),
+                  s.streams[static_cast<size_t>(i)].busy_s);
     simulated = Json::object({{"device", forecast.device->name},
                               {"step_s", s.step_s},
                               {"bound_s", s.bound_s},

@@ -68,7 +68,8 @@ std::vector<PeakOwner> JobPlan::peak_owners() const {
 }
 
 MemoryKind ema_kind(const TrainConfig& config, MemoryKind optimizer) {
-  return optimizer == MemoryKind::kDevice && config.is_virtual() ? MemoryKind::kPinnedHost : optimizer;
+  return optimizer == MemoryKind::kDevice && config.is_virtual() ? MemoryKind::kPinnedHost
+                                                                 : optimizer;
 }
 
 int64_t device_bytes(const TrainConfig& config, const BytesByKind& bytes) {
@@ -181,7 +182,9 @@ Job::Job(const TrainConfig& config, TargetPtr target, ModelFactory factory,
     check_muon_has_matrices(config, *model_, state.model, trained);
   state.optimizer = optimizer.transformation.init(widened(state.model));
   // True for a place off the device.
-  const auto is_away = [](const std::string& place) { return place != "auto" && place != "device"; };
+  const auto is_away = [](const std::string& place) {
+    return place != "auto" && place != "device";
+  };
   const std::vector<Array> moments = tree_leaves(state.optimizer);
   if (is_away(config.memory.optimizer) &&
       std::all_of(moments.begin(), moments.end(), [](const Array& a) { return a.rank() == 0; }))
@@ -493,7 +496,8 @@ JobPlan Job::plan_phases(const Placement& placement, const Budgets& whole, bool 
   }
   // Evaluation and sampling run while the optimizer's state exists, which is not among their
   // arguments.
-  const auto weigh = [&](const std::string& name, const ExecutablePtr& program, const BytesByKind& beside) {
+  const auto weigh = [&](const std::string& name, const ExecutablePtr& program,
+                         const BytesByKind& beside) {
     JobPlan::Phase& phase = plan.phases.emplace_back(JobPlan::Phase{.name = name});
     for (size_t kind = 0; kind < beside.size(); ++kind) {
       const KindAnalysis& k = program->memory_analysis().kinds[kind];

@@ -188,21 +188,21 @@ struct Choice {
   /// In the order tried. Of placements that need the same too many bytes of a virtual device, only
   /// the first is planned.
   std::vector<Candidate> candidates;
-  /// True: the fastest fitting placement, by simulation. False: the first fitting one of the
-  /// ladder.
+  /// True: the placement with the shortest simulated step of those that fit. False: the first that
+  /// fits of those that find_fastest() passed over.
   bool is_fastest = false;
 };
-/// Returns the first placement of placement_ladder() that fits, or the configured one; its plan has
-/// no moves ahead.
+/// Returns the first placement of open_placements() that fits; its plan has no moves ahead.
 Choice find_fit(const Job& job, const Budgets& budgets);
 /// Returns the device that plans are made for, as the description of the job's target: `device`,
-/// but null for a mesh unless a person named the device (`is_named`). Processes that train together
-/// must make the same plan, and their machines may be calibrated differently.
+/// but null for a mesh unless a person named the device (`is_named`): processes that train together
+/// must make the same plan, and their machines may be calibrated differently. If no level of its
+/// network joins the mesh, it gets the network of usual_cpu().
 DeviceDescriptionPtr device_to_plan_for(const TrainConfig& config,
-                                        const std::optional<DeviceDescription>& device, bool is_named);
-/// Returns the plan to run, with moves ahead if these fit too. If `memory.policy` is "auto" and the
-/// job's target has a description: the placement with the shortest step on it (find_fastest());
-/// else that of find_fit().
+                                        const std::optional<DeviceDescription>& device,
+                                        bool is_named);
+/// Returns the plan to run: find_fastest(); if that finds none, find_fit() with moves ahead if
+/// these fit too.
 Choice choose_plan(const Job& job, const Budgets& budgets);
 
 /// A change of the configuration that would lower the peak, and its plan's peak.

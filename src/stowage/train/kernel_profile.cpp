@@ -119,7 +119,8 @@ KernelTotals all_calls(KernelTotals work) {
 }
 
 template <typename Key>
-std::map<std::string, KernelTotals> grouped(const std::map<const Kernel*, KernelTotals>& all, Key key) {
+std::map<std::string, KernelTotals> grouped(const std::map<const Kernel*, KernelTotals>& all,
+                                            Key key) {
   std::map<std::string, KernelTotals> groups;
   for (const auto& [kernel, work] : all) groups[key(*kernel)] += all_calls(work);
   return groups;

@@ -43,8 +43,8 @@ AxisSharding sharding_of(const TrainConfig& config, const MeshShape& mesh, std::
       if (axes[i].most_parts % config.mesh.model != 0) {
         // The vocabulary of a model from files is given, and nothing else depends on its sharding.
         if (axes[i].name == "vocab") break;
-        trace_error("mesh.model = {} cannot cut {} {}: there are {} of '{}'", config.mesh.model, path,
-                    to_string(type), axes[i].most_parts, axes[i].name);
+        trace_error("mesh.model = {} cannot cut {} {}: there are {} of '{}'", config.mesh.model,
+                    path, to_string(type), axes[i].most_parts, axes[i].name);
       }
       sharding.axes[i].push_back(model);
       break;
@@ -95,8 +95,9 @@ MeshAxes batch_axes(const MeshShape& mesh) {
   return axes;
 }
 
-AxisSharding weight_sharding(const TrainConfig& config, const MeshShape& mesh, std::string_view path,
-                             const ArrayType& type, std::span<const WeightAxis> axes) {
+AxisSharding weight_sharding(const TrainConfig& config, const MeshShape& mesh,
+                             std::string_view path, const ArrayType& type,
+                             std::span<const WeightAxis> axes) {
   return sharding_of(config, mesh, path, type, axes, config.mesh.parameters);
 }
 

@@ -27,8 +27,9 @@ MeshAxes batch_axes(const MeshShape& mesh);
 /// another. With mesh.parameters = replicated, `data` shards nothing; with "auto", no vector of up
 /// to 64 KiB. `axes`: TrainModel::axes_of(); empty: no axis has a name.
 /// Errors: TraceError that names the path, if `model` does not divide heads or feed-forward width.
-AxisSharding weight_sharding(const TrainConfig& config, const MeshShape& mesh, std::string_view path,
-                             const ArrayType& type, std::span<const WeightAxis> axes);
+AxisSharding weight_sharding(const TrainConfig& config, const MeshShape& mesh,
+                             std::string_view path, const ArrayType& type,
+                             std::span<const WeightAxis> axes);
 
 /// Returns the sharding of an array of the optimizer's state or of the average. It is the sharding
 /// of the parameter whose path `path` ends in, if the array has the parameter's shape, or that

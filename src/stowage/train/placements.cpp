@@ -1,6 +1,7 @@
 #include "stowage/train/placements.h"
 
 #include <algorithm>
+#include <tuple>
 
 #include "stowage/base/error.h"
 #include "stowage/core/sums.h"
@@ -35,30 +36,12 @@ std::string to_string(const Placement& p) {
   return text;
 }
 
-std::vector<StepPolicy> policy_ladder() {
-  std::vector<StepPolicy> ladder;
+std::vector<StepPolicy> policies_on_device() {
+  std::vector<StepPolicy> policies;
   for (const StepPolicyTraits& t : step_policies())
-    if (!t.offloads) ladder.push_back(t.policy);
-  return ladder;
+    if (!t.offloads) policies.push_back(t.policy);
+  return policies;
 }
-
-namespace {
-
-// Returns a rough cost of a choice as a share of a step's time: recomputed work and moved bytes.
-// The cost orders the candidates; a plan decides if one fits.
-double cost_of(MemoryKind kind, double moves) {
-  return moves * (kind == MemoryKind::kDevice ? 0 : kind == MemoryKind::kPinnedHost ? 1.5 : 4);
-}
-double cost_of(const Placement& p) {
-  const StepPolicyTraits& policy = traits_of(p.policy);
-  return policy.cost + (policy.offloads && p.activations == MemoryKind::kDisk ? 3 : 0) +
-         cost_of(p.optimizer, 1) + cost_of(p.parameters, 1.2) +
-         (p.gradients == p.parameters ? 0 : cost_of(p.gradients, 0.6)) +
-         cost_of(p.frozen, 1.1) + (p.chunked ? 0.3 : 0) +
-         (p.chunked_loss ? 0.1 : 0);
-}
-
-}  // namespace
 
 namespace {
 
@@ -71,15 +54,16 @@ bool chunks_change_numbers(const TrainConfig& config, const ModelSizes& sizes) {
 }  // namespace
 
 bool can_chunk_loss(const TrainConfig& config, const ModelSizes& sizes) {
-  return !chunks_change_numbers(config, sizes) && config.has_chunks() && !config.has_loss_in_parts();
+  return !chunks_change_numbers(config, sizes) && config.has_chunks() &&
+         !config.has_loss_in_parts();
 }
 
 std::vector<bool> chunked_forms(const TrainConfig& config, const ModelSizes& sizes,
                                 StepPolicy policy) {
   const std::string& asked = config.memory.feed_forward;
   if (asked != "auto") return {asked == "chunked"};
-  if (traits_of(policy).keeps_feed_forward || chunks_change_numbers(config, sizes) || !config.has_chunks() || sizes.layers == 0 ||
-      sizes.ffn == 0)
+  if (traits_of(policy).keeps_feed_forward || chunks_change_numbers(config, sizes) ||
+      !config.has_chunks() || sizes.layers == 0 || sizes.ffn == 0)
     return {false};
   return {false, true};
 }
@@ -121,7 +105,7 @@ std::vector<Placement> chunk_forms_of(const TrainConfig& config, const ModelSize
   return forms;
 }
 
-std::vector<Placement> placement_ladder(const TrainConfig& config, const ModelSizes& sizes) {
+std::vector<Placement> open_placements(const TrainConfig& config, const ModelSizes& sizes) {
   const TrainConfig::Memory& m = config.memory;
   std::vector<MemoryKind> elsewhere;
   if (config.is_virtual()) elsewhere.push_back(MemoryKind::kPinnedHost);
@@ -136,13 +120,12 @@ std::vector<Placement> placement_ladder(const TrainConfig& config, const ModelSi
   if (const std::optional<StepPolicy> asked = parse_policy(m.policy)) {
     policies = {*asked};
   } else {
-    policies = policy_ladder();
     for (const StepPolicyTraits& t : step_policies())
-      if (sizes.layers > 0 && t.offloads) policies.push_back(t.policy);
+      if (sizes.layers > 0 || !t.offloads) policies.push_back(t.policy);
   }
   const std::vector<MemoryKind> frozen_places =
       sizes.frozen_bytes > 0 ? places(m.frozen, true) : std::vector{MemoryKind::kDevice};
-  std::vector<Placement> ladder;
+  std::vector<Placement> placements;
   for (const StepPolicy policy : policies) {
     const bool moves = traits_of(policy).offloads;
     for (MemoryKind activations :
@@ -165,15 +148,17 @@ std::vector<Placement> placement_ladder(const TrainConfig& config, const ModelSi
               for (const Placement& p : chunk_forms_of(
                        config, sizes,
                        {policy, activations, optimizer, parameters, gradients, frozen}))
-                ladder.push_back(p);
+                placements.push_back(p);
             }
           }
         }
   }
-  std::stable_sort(ladder.begin(), ladder.end(), [](const Placement& a, const Placement& b) {
-    return cost_of(a) < cost_of(b);
-  });
-  return ladder;
+  const auto away = [](const Placement& p) {
+    return std::tuple(p.parameters, p.frozen, p.gradients, p.optimizer);
+  };
+  std::stable_sort(placements.begin(), placements.end(),
+                   [&](const Placement& a, const Placement& b) { return away(a) < away(b); });
+  return placements;
 }
 
 }  // namespace stow

@@ -37,10 +37,10 @@ bool is_all_on_device(const Placement& placement);
 std::string to_string(const Placement& placement);
 
 /// Returns policies that move nothing, from the cheapest in time to the cheapest in memory.
-std::vector<StepPolicy> policy_ladder();
-/// Returns all placements that a configuration allows, from the cheapest in time to the cheapest in
-/// memory.
-std::vector<Placement> placement_ladder(const TrainConfig& config, const ModelSizes& sizes);
+std::vector<StepPolicy> policies_on_device();
+/// Returns all placements that a configuration leaves open: those that keep more of the state on
+/// the device first, and then in the order of StepPolicy.
+std::vector<Placement> open_placements(const TrainConfig& config, const ModelSizes& sizes);
 /// Returns the values of Placement::chunked that are worth a try under a policy, in the order to
 /// try them. Chunks are worth a try if the backward pass recomputes the feed-forward blocks and
 /// there is more than one chunk.
@@ -51,6 +51,7 @@ std::vector<bool> chunked_forms(const TrainConfig& config, const ModelSizes& siz
 std::vector<bool> chunked_loss_forms(const TrainConfig& config, const ModelSizes& sizes,
                                      const Placement& p);
 /// Returns a placement with all values of `chunked` and `chunked_loss` that are worth a try.
-std::vector<Placement> chunk_forms_of(const TrainConfig& config, const ModelSizes& sizes, Placement p);
+std::vector<Placement> chunk_forms_of(const TrainConfig& config, const ModelSizes& sizes,
+                                      Placement p);
 
 }  // namespace stow

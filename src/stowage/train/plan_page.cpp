@@ -68,11 +68,28 @@ struct Line {
   std::vector<int64_t> bytes;
 };
 
-constexpr std::array<const char*, 10> kUses = {
-    "parameters",       "optimizer state", "frozen weights", "batch and other inputs", "results", "kept for backward",
-    "gradients and backward work", "forward and update work", "scratch", "beside the program"};
-enum Use : size_t { kParameters, kOptimizer, kFrozen, kInputs, kResults, kKept, kBackwardWork, kForwardWork,
-                    kScratchUse, kBeside };
+constexpr std::array<const char*, 10> kUses = {"parameters",
+                                               "optimizer state",
+                                               "frozen weights",
+                                               "batch and other inputs",
+                                               "results",
+                                               "kept for backward",
+                                               "gradients and backward work",
+                                               "forward and update work",
+                                               "scratch",
+                                               "beside the program"};
+enum Use : size_t {
+  kParameters,
+  kOptimizer,
+  kFrozen,
+  kInputs,
+  kResults,
+  kKept,
+  kBackwardWork,
+  kForwardWork,
+  kScratchUse,
+  kBeside
+};
 
 class Charts {
  public:
@@ -277,9 +294,10 @@ Json plan_page_json(const PlanPage& page) {
        {"needed_bytes", bytes_json(is_refused ? page.near[0].needed_bytes
                                               : budgeted_bytes(config, page.plan.peak_bytes))}});
   Json left_out;
-  figures.set("phases", listed(page.plan.phases, left_out, [](const JobPlan::Phase& phase) {
-                return Json::object({{"name", phase.name}, {"peak_bytes", bytes_json(phase.peak_bytes)}});
-              }));
+  figures.set(
+      "phases", listed(page.plan.phases, left_out, [](const JobPlan::Phase& phase) {
+        return Json::object({{"name", phase.name}, {"peak_bytes", bytes_json(phase.peak_bytes)}});
+      }));
   figures.set("candidates", listed(page.choice.candidates, left_out, [&](const Candidate& c) {
                 return Json::object({{"placement", to_string(c.placement)},
                                      {"by_kind", bytes_json(c.peak_bytes)},

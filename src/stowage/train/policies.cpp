@@ -9,17 +9,17 @@ namespace {
 using enum StepPolicy;
 constexpr auto kPolicies = std::to_array<StepPolicyTraits>({
     // From the left: name; offloads; is nested; keeps what feed-forward blocks need; the policy
-    // that it computes at least as much as; cost.
-    {kSaveAll,        "save_all",        false,    false, true,  kSaveAll,    0},
-    {kSaveDots,       "save_dots",       false,    false, true,  kSaveAll,    1},
-    {kSaveGate,       "save_gate",       false,    false, true,  kSaveDots,   1.2},
-    {kSaveNamed,      "save_named",      false,    false, false, kSaveGate,   2},
-    {kOffloadNamed,   "offload_named",   true,     false, false, kSaveNamed,  3},
-    {kRecompute,      "recompute",       false,    false, false, kSaveNamed,  4},
-    {kOffloadCarries, "offload_carries", true,     false, false, kRecompute,  5},
-    {kOffloadAll,     "offload_all",     true,     false, true,  kSaveAll,    6},
-    {kNested,         "nested",          false,    true,  false, kRecompute,  7},
-    {kOffloadNested,  "offload_nested",  true,     true,  false, kRecompute,  8},
+    // that it computes at least as much as.
+    {kSaveAll,        "save_all",        false,    false, true,  kSaveAll},
+    {kSaveDots,       "save_dots",       false,    false, true,  kSaveAll},
+    {kSaveGate,       "save_gate",       false,    false, true,  kSaveDots},
+    {kSaveNamed,      "save_named",      false,    false, false, kSaveGate},
+    {kOffloadNamed,   "offload_named",   true,     false, false, kSaveNamed},
+    {kRecompute,      "recompute",       false,    false, false, kSaveNamed},
+    {kOffloadCarries, "offload_carries", true,     false, false, kRecompute},
+    {kOffloadAll,     "offload_all",     true,     false, true,  kSaveAll},
+    {kNested,         "nested",          false,    true,  false, kRecompute},
+    {kOffloadNested,  "offload_nested",  true,     true,  false, kRecompute},
 });
 constexpr bool is_in_order() {
   for (size_t i = 0; i < kPolicies.size(); ++i)
@@ -32,7 +32,9 @@ static_assert(is_in_order());
 
 std::span<const StepPolicyTraits> step_policies() { return kPolicies; }
 
-const StepPolicyTraits& traits_of(StepPolicy policy) { return kPolicies[static_cast<size_t>(policy)]; }
+const StepPolicyTraits& traits_of(StepPolicy policy) {
+  return kPolicies[static_cast<size_t>(policy)];
+}
 
 std::string_view policy_name(StepPolicy policy) { return traits_of(policy).name; }
 

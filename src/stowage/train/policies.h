@@ -1,4 +1,4 @@
-// The table of checkpoint policies of a run: names, traits and relative costs.
+// The table of checkpoint policies of a run: names and traits.
 // Not the decisions for single values; named_policy() in step.h makes those.
 #pragma once
 
@@ -33,8 +33,6 @@ struct StepPolicyTraits {
   bool keeps_feed_forward;
   /// A policy whose computation is contained in a step under this policy; kSaveAll has itself.
   StepPolicy computes_no_less_than;
-  /// Rough rank by time: if no device is known, policies are tried in the order of their costs.
-  double cost;
 };
 
 /// Returns all policies in the order of the enumeration.

@@ -42,7 +42,8 @@ PositionBuffers Positions::run(const ExecutablePtr& program, const PositionBuffe
   std::vector<comm::Participant> participants;
   for (const Position& at : at_) participants.push_back({at.device.get(), at.mesh.communicator});
   comm::run_together(participants, [&](size_t i) {
-    results[i] = programs[i]->run(*at_[i].device, arguments[i], i == 0 ? observer : nullptr, &at_[i].mesh);
+    results[i] =
+        programs[i]->run(*at_[i].device, arguments[i], i == 0 ? observer : nullptr, &at_[i].mesh);
   });
   return results;
 }

@@ -24,7 +24,8 @@ Result<void> ProgressEvents::step(int64_t step, float loss, float grad_norm, flo
 
 Result<void> ProgressEvents::evaluation(int64_t step, double loss) {
   if (!file_) return {};
-  return file_->write(step, std::array<EventScalar, 1>{{{"validation/loss", static_cast<float>(loss)}}});
+  return file_->write(step,
+                      std::array<EventScalar, 1>{{{"validation/loss", static_cast<float>(loss)}}});
 }
 
 }  // namespace stow

@@ -152,10 +152,11 @@ std::vector<Remedy> plan_remedies(const Job& asked_for, const Choice& choice,
   const Job& job = free_job ? *free_job : asked_for;
   std::vector<std::pair<BytesByKind, Placement>> tried;
   OverBudgetPlacements over_budget(open, budgets);
-  std::vector<Placement> ladder = placement_ladder(open, sizes);
-  for (const Candidate& candidate : choice.candidates)  // forms that were asked for, and nothing would try
-    if (std::find(ladder.begin(), ladder.end(), candidate.placement) == ladder.end())
-      ladder.push_back(candidate.placement);
+  std::vector<Placement> placements = open_placements(open, sizes);
+  for (const Candidate& candidate :
+       choice.candidates)  // forms that were asked for, and nothing would try
+    if (std::find(placements.begin(), placements.end(), candidate.placement) == placements.end())
+      placements.push_back(candidate.placement);
   using Work = std::function<BytesByKind()>;
   const auto candidate_of = [&](const Placement& placement) {
     return std::find_if(choice.candidates.begin(), choice.candidates.end(),
@@ -168,19 +169,21 @@ std::vector<Remedy> plan_remedies(const Job& asked_for, const Choice& choice,
            (!over_budget.is_known(placement) && has_room_for_state(job, placement, budgets));
   };
   const auto begin = [&](size_t i) -> std::optional<Work> {
-    const Placement& placement = ladder[i];
+    const Placement& placement = placements[i];
     if (!is_shown(placement) || !can_be_asked(placement)) return std::nullopt;
     if (const auto known = candidate_of(placement); known != choice.candidates.end())
       return [known] { return known->peak_bytes; };
     return [&] { return job.plan_to_fit(placement, budgets).peak_bytes; };
   };
-  parallel_in_order(ladder.size(), threads, begin, [&](size_t i, const BytesByKind& peak_bytes) {
-    if (!is_shown(ladder[i])) return true;  // by now
-    if (!first_over(open, peak_bytes, budgets, 1)) over_budget.note(ladder[i], peak_bytes);
-    tried.emplace_back(peak_bytes, ladder[i]);
-    weigh(settings_for(config, sizes, ladder[i], config), peak_bytes, false);
-    return true;
-  });
+  parallel_in_order(placements.size(), threads, begin,
+                    [&](size_t i, const BytesByKind& peak_bytes) {
+                      if (!is_shown(placements[i])) return true;  // by now
+                      if (!first_over(open, peak_bytes, budgets, 1))
+                        over_budget.note(placements[i], peak_bytes);
+                      tried.emplace_back(peak_bytes, placements[i]);
+                      weigh(settings_for(config, sizes, placements[i], config), peak_bytes, false);
+                      return true;
+                    });
   // Keeps the placement that takes least; the one that takes least under another policy, which
   // another job may prefer; and the one that takes least if the other memories have room for it.
   std::stable_sort(tried.begin(), tried.end(), [&](const auto& a, const auto& b) {
@@ -202,7 +205,8 @@ std::vector<Remedy> plan_remedies(const Job& asked_for, const Choice& choice,
     apply(changes.emplace_back(setting, config).second);
   };
   // Processes fewer tokens at a time, with loss chunks that these still fill.
-  const auto change_tokens = [&](std::string setting, int64_t batch, int64_t accumulate, int64_t seq) {
+  const auto change_tokens = [&](std::string setting, int64_t batch, int64_t accumulate,
+                                 int64_t seq) {
     const int64_t tokens = batch / config.mesh.batch_parts() * seq;
     if (tokens == 0) return;  // a device would have no sequence
     const bool is_cut = config.train.loss_chunk > tokens;
@@ -232,7 +236,8 @@ std::vector<Remedy> plan_remedies(const Job& asked_for, const Choice& choice,
   for (const ModelChange& of_model : asked_for.model().changes())
     change(of_model.setting, of_model.apply);
   if (const TrainConfig::Mesh& mesh = config.mesh; mesh.size() > 1) {
-    change(fmt::format("--set mesh.data={}", 2 * mesh.data), [](TrainConfig& c) { c.mesh.data *= 2; });
+    change(fmt::format("--set mesh.data={}", 2 * mesh.data),
+           [](TrainConfig& c) { c.mesh.data *= 2; });
     if (mesh.model > 1 && !mesh.sequence && data.seq % mesh.model == 0)
       change("--set mesh.sequence=true", [](TrainConfig& c) { c.mesh.sequence = true; });
   }
@@ -333,7 +338,7 @@ std::vector<Remedy> loss_remedies(const Job& asked_for, const JobPlan& plan,
     const int64_t needs = device_bytes(changed, parts.peak_bytes);
     if (needs >= device_bytes(config, plan.peak_bytes)) return;
     // Another placement would be chosen by itself, so this one needs settings.
-    const bool is_first = placement_ladder(changed, sizes).front() == placement;
+    const bool is_first = open_placements(changed, sizes).front() == placement;
     remedies.push_back(
         {is_first ? change : change + " " + settings_for(changed, sizes, placement, changed),
          needs,

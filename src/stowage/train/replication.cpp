@@ -121,10 +121,11 @@ std::vector<std::string> replication_lines(const Replication& r) {
     lines.push_back(std::move(line));
   }
   if (r.peak_if_all_cut)
-    lines.push_back(fmt::format("{}all of them cut over data (mesh.parameters = sharded, mesh.optimizer = "
-                                "sharded), {}",
-                                r.n_unplanned > 0 ? fmt::format("and {} more; ", r.n_unplanned) : "",
-                                from_to(MemoryKind::kDevice, *r.peak_if_all_cut)));
+    lines.push_back(
+        fmt::format("{}all of them cut over data (mesh.parameters = sharded, mesh.optimizer = "
+                    "sharded), {}",
+                    r.n_unplanned > 0 ? fmt::format("and {} more; ", r.n_unplanned) : "",
+                    from_to(MemoryKind::kDevice, *r.peak_if_all_cut)));
   return lines;
 }
 

@@ -79,7 +79,8 @@ int64_t RunReport::first_traced() const {
 }
 
 bool RunReport::is_traced(int64_t step) const {
-  return !options_.trace_path.empty() && step >= first_traced() && step < first_traced() + kTimedSteps;
+  return !options_.trace_path.empty() && step >= first_traced() &&
+         step < first_traced() + kTimedSteps;
 }
 
 Result<void> RunReport::end_of_step(int64_t step, size_t shape) {

@@ -8,7 +8,8 @@
 
 namespace stow {
 
-RunState::RunState(const Job& job, const JobPlan& plan, Positions& positions, std::string data_digest)
+RunState::RunState(const Job& job, const JobPlan& plan, Positions& positions,
+                   std::string data_digest)
     : job_(job), plan_(plan), positions_(positions), data_digest_(std::move(data_digest)) {}
 
 Result<void> RunState::make() {

@@ -44,8 +44,8 @@ class RunState {
   PositionBuffers model_arguments() const;
   /// Uploads each position's part of a batch and appends it to the position's arguments.
   /// `shardings`: by array.
-  void upload(const HostBatch& batch, const NamedArrays& types, std::span<const AxisSharding> shardings,
-              PositionBuffers& arguments);
+  void upload(const HostBatch& batch, const NamedArrays& types,
+              std::span<const AxisSharding> shardings, PositionBuffers& arguments);
   /// The types of a step's arguments: the state, the frozen weights, the batch.
   std::span<const ArrayType> step_inputs() const { return plan_.programs.step->input_types(); }
 

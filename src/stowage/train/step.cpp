@@ -101,7 +101,8 @@ LossAndGradients loss_and_gradients(const TrainConfig& config, const TrainModel&
     NamedArrays after = widened(made);
     for (size_t i = 0; i < after.arrays.size(); ++i)
       after.arrays[i] = before.arrays[i] + after.arrays[i] * one.share;
-    return std::pair(LossAndGradients{sum.loss + loss * one.share, device_put(after, form.gradients)}, None{});
+    return std::pair(
+        LossAndGradients{sum.loss + loss * one.share, device_put(after, form.gradients)}, None{});
   };
   const NamedArrays none = tree_map(
       [&](const Array& p) { return device_put(zeros(p.shape(), wide_dtype(p)), form.gradients); },
@@ -130,7 +131,8 @@ NamedArrays rounded(const NamedArrays& updated, const NamedArrays& held, const N
 
 // Returns the average after an update: decay * before + (1 - decay) * the parameters. Empty if none
 // is kept.
-NamedArrays next_ema(const TrainConfig& config, const NamedArrays& before, const NamedArrays& updated) {
+NamedArrays next_ema(const TrainConfig& config, const NamedArrays& before,
+                     const NamedArrays& updated) {
   NamedArrays ema = device_put(before, MemoryKind::kDevice);
   for (size_t i = 0; i < ema.arrays.size(); ++i) {
     const Array& old = ema.arrays[i];
@@ -218,7 +220,8 @@ PolicyPtr named_policy(StepPolicy asked, MemoryKind elsewhere) {
     case StepPolicy::kSaveNamed:
       return made(keep(is_named));
     case StepPolicy::kOffloadNamed:
-      return made(offload([=](const PolicyQuery& q) { return q.name == "layer_in" || is_named(q); }));
+      return made(
+          offload([=](const PolicyQuery& q) { return q.name == "layer_in" || is_named(q); }));
     case StepPolicy::kOffloadCarries:
       return made(offload([](const PolicyQuery& q) { return q.name == "layer_in"; }));
     case StepPolicy::kOffloadAll:

@@ -78,10 +78,11 @@ void StepRun::compile_step(const StepRunOptions& options) {
   const TrainState state = abstract_state(config, *model);
   std::map<StepForm, Graph> graphs;
   int64_t least = 0;
-  for (const Placement& placement : placement_ladder(config, model->sizes())) {
+  for (const Placement& placement : open_placements(config, model->sizes())) {
     if (!is_all_on_device(placement)) continue;
     const StepForm form = step_form(placement);
-    if (!graphs.contains(form)) graphs.emplace(form, trace_step(config, *model, state, model->frozen(), form));
+    if (!graphs.contains(form))
+      graphs.emplace(form, trace_step(config, *model, state, model->frozen(), form));
     CompileOptions compile_options;
     compile_options.donated.assign(tree_leaves(state).size(), true);
     compile_options.override_policy = named_policy(placement.policy);

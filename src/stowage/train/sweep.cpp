@@ -237,7 +237,8 @@ Json to_json(const SweepRow& row, bool is_best) {
   const bool planned = row.is_planned();
   const SweepMesh& mesh = row.point.mesh;
   return Json::object(
-      {{"mesh", Json::object({{"replica", mesh.replica}, {"data", mesh.data}, {"model", mesh.model}})},
+      {{"mesh",
+        Json::object({{"replica", mesh.replica}, {"data", mesh.data}, {"model", mesh.model}})},
        {"devices", mesh.size()},
        {"batch", row.point.batch},
        {"policy", row.point.policy},

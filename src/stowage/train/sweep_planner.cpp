@@ -23,9 +23,9 @@ std::string busiest_stream(const Simulation& simulation) {
 }
 
 // Returns placements of which one takes least of the device: recomputed layers, singly and in
-// nested blocks, and the ladder's last placement if something may lie in another memory.
+// nested blocks, and the last of the open placements if something may lie in another memory.
 std::vector<Placement> lean_placements(const Job& job) {
-  const std::vector<Placement> ladder = placement_ladder(job.config(), job.model().sizes());
+  const std::vector<Placement> placements = open_placements(job.config(), job.model().sizes());
   std::vector<Placement> lean;
   const auto add = [&](const Placement& p) {
     if (std::find(lean.begin(), lean.end(), p) == lean.end()) lean.push_back(p);
@@ -34,12 +34,12 @@ std::vector<Placement> lean_placements(const Job& job) {
   if (const std::optional<StepPolicy> asked = parse_policy(job.config().memory.policy))
     policies = {*asked};
   for (const StepPolicy policy : policies) {
-    const auto last = std::find_if(ladder.rbegin(), ladder.rend(), [&](const Placement& p) {
+    const auto last = std::find_if(placements.rbegin(), placements.rend(), [&](const Placement& p) {
       return p.policy == policy && is_all_on_device(p);
     });
-    if (last != ladder.rend()) add(*last);
+    if (last != placements.rend()) add(*last);
   }
-  if (!is_all_on_device(ladder.back())) add(ladder.back());
+  if (!is_all_on_device(placements.back())) add(placements.back());
   return lean;
 }
 

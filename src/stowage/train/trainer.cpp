@@ -109,14 +109,16 @@ class Run {
       if (!finished || *finished != kStatusInterrupted) return finished;
       status = *finished;
     }
-    report_.say("interrupted after step {}: saved to {}; --resume goes on from there\n", step_, saved_);
+    report_.say("interrupted after step {}: saved to {}; --resume goes on from there\n", step_,
+                saved_);
     if (Result<void> written = write_summary("interrupted"); !written) return written.failure();
     return status;
   }
 
   Result<void> start() {
     if (options_.resume && !file_exists(config_.train.out))
-      return fail("{}: expected a checkpoint to resume from, got none; leave --resume out to begin", config_.train.out);
+      return fail("{}: expected a checkpoint to resume from, got none; leave --resume out to begin",
+                  config_.train.out);
     if (positions_.is_first()) {
       if (Result<void> made = ensure_directory(config_.train.out); !made) return made;
       Result<DirectoryLock> held = DirectoryLock::lock(config_.train.out);
@@ -147,9 +149,11 @@ class Run {
     const char* const label = "the folder of the run";
     const Result<std::string> mark =
         text_of_process_0(positions_, label, [&]() -> Result<std::string> {
-          std::string path = fmt::format("{}/.shared-{}-{}", config_.train.out, ::getpid(),
-                                         std::chrono::steady_clock::now().time_since_epoch().count());
-          if (!std::ofstream(path).put('\n').flush()) return fail("{}: {}", path, std::strerror(errno));
+          std::string path =
+              fmt::format("{}/.shared-{}-{}", config_.train.out, ::getpid(),
+                          std::chrono::steady_clock::now().time_since_epoch().count());
+          if (!std::ofstream(path).put('\n').flush())
+            return fail("{}: {}", path, std::strerror(errno));
           return path;
         });
     if (!mark) return mark.failure();
@@ -167,7 +171,9 @@ class Run {
     Result<std::optional<CheckpointName>> latest =
         latest_checkpoint_of_all(config_.train.out, positions_);
     if (!latest) return latest.failure();
-    if (!*latest) return fail("{}: expected a checkpoint to resume from, got none; leave --resume out to begin", config_.train.out);
+    if (!*latest)
+      return fail("{}: expected a checkpoint to resume from, got none; leave --resume out to begin",
+                  config_.train.out);
     saved_ = (*latest)->path;
     step_ = saved_step_ = (*latest)->step;
     if (Result<void> loaded = state_.load_frozen(); !loaded) return loaded;
@@ -258,7 +264,8 @@ class Run {
     const StepFigures figures = {step_, loss, norm, lr, seconds, tokens_per_s, shape_};
     const bool is_finite = std::isfinite(loss) && std::isfinite(norm);
     if (Result<void> kept = logged(report_.step(figures), is_finite); !kept) return kept.failure();
-    if (Result<void> kept = logged(events_.step(step_, loss, norm, lr, tokens_per_s), is_finite); !kept)
+    if (Result<void> kept = logged(events_.step(step_, loss, norm, lr, tokens_per_s), is_finite);
+        !kept)
       return kept.failure();
     report_.progress(figures);
     if (!std::isfinite(loss)) return not_finite("loss", loss, step_ - 1);
@@ -309,7 +316,8 @@ class Run {
     return {};
   }
   Failure log_lost() {
-    return not_written(log_failure_ ? *log_failure_ : Failure{"process 0 could not write its log"}, true);
+    return not_written(log_failure_ ? *log_failure_ : Failure{"process 0 could not write its log"},
+                       true);
   }
   // Stops the run because a line of its log could not be written. Saves the state if it is finite.
   Failure not_written(const Failure& why, bool is_finite) {
@@ -348,7 +356,8 @@ class Run {
   Result<void> find_best(const Json& extra) {
     const Json* step = extra.find("best_step");
     const Json* loss = extra.find("best_step_loss");
-    if (!config_.eval.keep_best || !step || !step->as_int() || !loss || !loss->as_double()) return {};
+    if (!config_.eval.keep_best || !step || !step->as_int() || !loss || !loss->as_double())
+      return {};
     if (*step->as_int() < 0 || *step->as_int() > step_)
       return fail("{}: is damaged: its best step is {}; move it away to resume from an earlier one",
                   saved_, *step->as_int());
@@ -424,9 +433,11 @@ class Run {
     const std::string text = validation ? sample() : std::string();
     if (is_interrupted()) return kStatusInterrupted;
     if (is_out_of_patience())
-      report_.say("stopped after step {}: {} evaluations without a lower loss than {:.4f} (eval.patience)\n",
-                  step_, since_best_, best_validation_);
-    if (validation) report_.say("validation loss {:.4f} {}\n", *validation, job_.model().loss_unit());
+      report_.say(
+          "stopped after step {}: {} evaluations without a lower loss than {:.4f} (eval.patience)\n",
+          step_, since_best_, best_validation_);
+    if (validation)
+      report_.say("validation loss {:.4f} {}\n", *validation, job_.model().loss_unit());
     if (best_)
       report_.say("best: validation loss {:.4f} after step {}, in {}{}\n", best_->loss, best_->step,
                   checkpoint_path(config_.train.out, best_->step),
@@ -510,8 +521,9 @@ Result<Positions> make_positions(const Job& job, const Budgets& budgets, comm::W
 Result<int> run_training(const Job& job, const Choice& choice, const Budgets& budgets,
                          const RunOptions& options, std::unique_ptr<TrainData> data) {
   if (!choice.plan)
-    return fail("expected a choice with a plan, got none: nothing fits the budgets; describe_refusal() says "
-                "what would");
+    return fail(
+        "expected a choice with a plan, got none: nothing fits the budgets; describe_refusal() says "
+        "what would");
   if (!data) {
     Result<std::unique_ptr<TrainData>> opened = job.model().open_data();
     if (!opened) return opened.failure();

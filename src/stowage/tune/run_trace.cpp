@@ -121,7 +121,8 @@ Simulation summarize_run(const Schedule& schedule, std::span<const RunEvent> eve
     StreamUse& use = result.streams[static_cast<size_t>(stream)];
     use.busy_s += seconds;
     use.runs += 1;
-    if (stream != StreamKind::kCompute) use.bytes += static_cast<double>(moved(*event.kernel, schedule));
+    if (stream != StreamKind::kCompute)
+      use.bytes += static_cast<double>(moved(*event.kernel, schedule));
     result.bound_s = std::max(result.bound_s, use.busy_s);
   }
   result.walked = static_cast<int64_t>(events.size());
@@ -157,7 +158,8 @@ std::string waits_table(const Schedule& schedule, std::span<const RunEvent> even
         event.end_s <= event.begin_s)
       continue;
     Wait& wait = waits[fmt::format(
-        "{}, {} at {}", stream == StreamKind::kCollective ? op_name(kernel.op) : stream_name(stream),
+        "{}, {} at {}",
+        stream == StreamKind::kCollective ? op_name(kernel.op) : stream_name(stream),
         format_bytes(moved(kernel, schedule)), to_string(kernel.provenance))];
     wait.seconds += event.end_s - event.begin_s;
     ++wait.times;

@@ -4,9 +4,10 @@
 #include "stowage/base/inside.h"
 #include "stowage/ir/schedule_printer.h"
 #include "stowage/ir/schedule_walk.h"
+#include "stowage/runtime/null/built_in_devices.h"
 #include "stowage/runtime/null/simulate.h"
 #include "stowage/session/overlap.h"
-#include "stowage/session/step_times.h"
+#include "stowage/session/plan_score.h"
 #include "stowage/stowage.h"
 #include "stowage/tune/devices.h"
 #include "tests/support/realized.h"
@@ -45,7 +46,7 @@ TEST(Overlap, LeavesAPlanThatIsNotWorthIt) {
   capacities[0] = 2 * plain.plan.analysis.device().total_bytes;
   int n_asked = 0;
   const auto overlapped = [&](bool is_worth_it) {
-    return overlap(plain, 8, capacities, nullptr, {}, 1, {}, [&, is_worth_it](const Schedule& schedule) {
+    return overlap(plain, 8, capacities, *usual_cpu(), {}, 1, {}, [&, is_worth_it](const Schedule& schedule) {
       EXPECT_TRUE(has_moves_ahead(schedule));
       ++n_asked;
       return is_worth_it;
@@ -56,8 +57,8 @@ TEST(Overlap, LeavesAPlanThatIsNotWorthIt) {
   EXPECT_TRUE(has_moves_ahead(overlapped(true).schedule));
 }
 
-// What is chosen for a device is as fast there as what is chosen for several.
-TEST(Overlap, IsForTheDeviceThatIsKnown) {
+// What is chosen for a device is as fast there as what is chosen for another one.
+TEST(Overlap, IsForTheDeviceThatIsNamed) {
   const Planned plain = plain_plan();
   Device::Capacities capacities;
   capacities.fill(Device::unlimited_bytes());
@@ -66,14 +67,13 @@ TEST(Overlap, IsForTheDeviceThatIsKnown) {
       for (const int percent : {105, 150}) {
         DeviceDescription d = *load_device_description(name);
         d.link.to_device = d.link.to_host /= slower;
-        const auto known = std::make_shared<const DeviceDescription>(d);
         capacities[0] = plain.plan.analysis.device().total_bytes * percent / 100;
-        const auto step_s = [&](const DeviceDescriptionPtr& device) {
+        const auto step_s = [&](const DeviceDescription& device) {
           return simulate(overlap(plain, 8, capacities, device).schedule, d).step_s;
         };
-        EXPECT_LE(step_s(known), 1.001 * step_s(nullptr)) << name << " " << slower << " " << percent;
-        EXPECT_LT(step_s(known), simulate(plain.schedule, d).step_s);
-        EXPECT_EQ(hides_well(plain.schedule, known),
+        EXPECT_LE(step_s(d), 1.001 * step_s(*usual_cpu())) << name << " " << slower << " " << percent;
+        EXPECT_LT(step_s(d), simulate(plain.schedule, d).step_s);
+        EXPECT_EQ(hides_well(plain.schedule, d),
                   simulate(plain.schedule, d).step_s <= 1.03 * simulate(plain.schedule, d).bound_s);
       }
 }

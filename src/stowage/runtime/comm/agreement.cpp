@@ -34,15 +34,18 @@ std::string processes(const std::vector<int32_t>& list) {
   constexpr size_t kNamed = 4;
   if (list.size() == 1) return fmt::format("process {}", list[0]);
   const size_t named = std::min(list.size() - 1, kNamed);
-  const std::string first = fmt::format("{}", fmt::join(list.begin(), list.begin() + static_cast<int64_t>(named), ", "));
-  return list.size() - 1 > kNamed ? fmt::format("processes {} and {} more", first, list.size() - named)
-                                  : fmt::format("processes {} and {}", first, list.back());
+  const std::string first =
+      fmt::format("{}", fmt::join(list.begin(), list.begin() + static_cast<int64_t>(named), ", "));
+  return list.size() - 1 > kNamed
+             ? fmt::format("processes {} and {} more", first, list.size() - named)
+             : fmt::format("processes {} and {}", first, list.back());
 }
 
 }  // namespace
 
 std::vector<Fact> facts_of_program() {
-  return {{"version", fmt::format("{}.{}.{}", STOW_VERSION_MAJOR, STOW_VERSION_MINOR, STOW_VERSION_PATCH)},
+  return {{"version",
+           fmt::format("{}.{}.{}", STOW_VERSION_MAJOR, STOW_VERSION_MINOR, STOW_VERSION_PATCH)},
           {"instruction set", host_instruction_set()}};
 }
 
@@ -77,7 +80,8 @@ Result<void> check_agreement(Communicator& communicator, const Group& group, std
     std::vector<std::string> parts;
     for (const auto& [list, value] : by_process)
       parts.push_back(fmt::format("{} at {}", value, processes(list)));
-    message += fmt::format("{}{} is {}", message.empty() ? "" : "; ", facts[i].name, fmt::join(parts, ", "));
+    message += fmt::format("{}{} is {}", message.empty() ? "" : "; ", facts[i].name,
+                           fmt::join(parts, ", "));
   }
   if (message.empty()) return {};
   return fail("{}: expected the same at every process", message);

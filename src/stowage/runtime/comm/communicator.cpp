@@ -29,8 +29,8 @@ Exchange between_all(const Group& group) {
   return exchange;
 }
 
-// Reduces a chunk of all members, the caller's own included, and writes it to offset `from` of `out`.
-// `own` is the caller's piece; it may be the memory of `out`.
+// Reduces a chunk of all members, the caller's own included, and writes it to offset `from` of
+// `out`. `own` is the caller's piece; it may be the memory of `out`.
 void reduce_chunk(const Group& group, std::span<const int32_t> writers, ReduceKind kind,
                   DType dtype, const Strided& own, int64_t from,
                   std::span<const ReceivedChunk> arrived, std::byte* out) {
@@ -38,7 +38,8 @@ void reduce_chunk(const Group& group, std::span<const int32_t> writers, ReduceKi
   const int64_t bytes = arrived[0].bytes;
   std::vector<ReceivedChunk> by_index(n);
   by_index[static_cast<size_t>(group.index)] = {own, from, bytes};
-  for (size_t i = 0; i < writers.size(); ++i) by_index[static_cast<size_t>(writers[i])] = arrived[i];
+  for (size_t i = 0; i < writers.size(); ++i)
+    by_index[static_cast<size_t>(writers[i])] = arrived[i];
   bool gaps = false;
   for (const ReceivedChunk& part : by_index) gaps = gaps || !part.where.is_contiguous();
   const int64_t step = gaps ? kScratchBytes : bytes;
@@ -47,8 +48,9 @@ void reduce_chunk(const Group& group, std::span<const int32_t> writers, ReduceKi
   for (int64_t at = 0; at < bytes; at += step) {
     const int64_t now = std::min(step, bytes - at);
     for (size_t i = 0; i < n; ++i)
-      parts[i] = read_at(by_index[i].where, by_index[i].at + at, now,
-                         reinterpret_cast<std::byte*>(scratch.data()) + (gaps ? i * kScratchBytes : 0));
+      parts[i] =
+          read_at(by_index[i].where, by_index[i].at + at, now,
+                  reinterpret_cast<std::byte*>(scratch.data()) + (gaps ? i * kScratchBytes : 0));
     tree_reduce(kind, dtype, parts, now / dtype_bytes(dtype), out + from + at);
   }
 }
@@ -104,7 +106,8 @@ std::string mismatch_message(const Communicator& caller, const Exchange& exchang
   std::string own = exchange.name(), other = other_name;
   if (own == other) {
     own += fmt::format(" of {}", exchange.detail);
-    other += fmt::format(" of {}", other_detail == exchange.detail ? "another group" : other_detail);
+    other +=
+        fmt::format(" of {}", other_detail == exchange.detail ? "another group" : other_detail);
   }
   std::string first = fmt::format("{} enters {}", caller.name_of(caller.rank()), own);
   std::string second = fmt::format("{} enters {}", caller.name_of(writer), other);
@@ -119,8 +122,8 @@ struct Communicator::Call {
 
 Communicator::Communicator(int32_t rank, int32_t size, int32_t devices_per_process)
     : rank_(rank), size_(size), devices_per_process_(devices_per_process) {
-  STOW_CHECK(devices_per_process >= 1 && size >= 1 && size % devices_per_process == 0 && rank >= 0 &&
-                 rank < size,
+  STOW_CHECK(devices_per_process >= 1 && size >= 1 && size % devices_per_process == 0 &&
+                 rank >= 0 && rank < size,
              "rank {} of {}, {} a process", rank, size, devices_per_process);
 }
 
@@ -158,8 +161,9 @@ bool Communicator::try_native(const NativeReduction& reduction, int64_t sent_byt
   return true;
 }
 
-void Communicator::all_gather(const Group& group, std::string_view label, DType dtype, int64_t outer,
-                              int64_t inner, const std::byte* part, std::byte* whole) {
+void Communicator::all_gather(const Group& group, std::string_view label, DType dtype,
+                              int64_t outer, int64_t inner, const std::byte* part,
+                              std::byte* whole) {
   ++n_collectives_;
   const int64_t inner_bytes = inner * dtype_bytes(dtype), bytes = outer * inner_bytes;
   const int32_t n = group.size();
@@ -232,7 +236,8 @@ void Communicator::all_reduce_by_tree(const Group& group, std::string_view label
   ++n_collectives_;
   const int64_t elem = dtype_bytes(dtype), bytes = n_elems * elem;
   const int32_t n = group.size();
-  if (n == 1 && transport() != "null") copy(contiguous(in, bytes), 0, contiguous(out, bytes), 0, bytes);
+  if (n == 1 && transport() != "null")
+    copy(contiguous(in, bytes), 0, contiguous(out, bytes), 0, bytes);
   const std::string detail = all_reduce_detail(kind, dtype, n_elems);
   if (bytes <= kDirectBytes) {
     // `out` may be `in`, which others still read: the results wait beside it.
@@ -246,7 +251,8 @@ void Communicator::all_reduce_by_tree(const Group& group, std::string_view label
     exchange.piece_for = [&](int32_t) { return contiguous(in, bytes); };
     exchange.bytes_from = [&](int32_t) { return bytes; };
     exchange.consume_all = [&](int64_t from, std::span<const ReceivedChunk> pieces) {
-      reduce_chunk(group, exchange.writers, kind, dtype, contiguous(in, bytes), from, pieces, beside);
+      reduce_chunk(group, exchange.writers, kind, dtype, contiguous(in, bytes), from, pieces,
+                   beside);
     };
     run({"all_reduce", label, 2 * bytes * (n - 1) / n}, exchange);
     if (n > 1 && transport() != "null" && bytes > 0)
@@ -384,8 +390,8 @@ void Communicator::broadcast(const Group& group, std::string_view label, int32_t
 
 std::vector<std::vector<int32_t>> Communicator::compare(const Group& group, std::string_view label,
                                                         std::span<const Fingerprint> items) {
-  // One fingerprint of all items and of their number. The minimum of a word and of its complement give
-  // its minimum and maximum.
+  // One fingerprint of all items and of their number. The minimum of a word and of its complement
+  // give its minimum and maximum.
   Fingerprint one = {items.size(), ~items.size()};
   for (const Fingerprint& item : items) {
     one[0] = mix(one[0] ^ item[0]) + item[1];

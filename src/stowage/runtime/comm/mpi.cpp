@@ -76,7 +76,8 @@ struct Functions {
 
 Result<Functions> load() {
   void* const library = ::dlopen("libmpi.so.40", RTLD_NOW | RTLD_GLOBAL);
-  if (library == nullptr) return fail("mpirun has started this process, and Open MPI cannot be loaded: {}", ::dlerror());
+  if (library == nullptr)
+    return fail("mpirun has started this process, and Open MPI cannot be loaded: {}", ::dlerror());
   Functions f{};
   const char* missing = nullptr;
   const auto find = [&](const char* name) {
@@ -84,7 +85,9 @@ Result<Functions> load() {
     if (symbol == nullptr) missing = name;
     return symbol;
   };
-  const auto set = [&]<typename T>(T& function, const char* name) { function = reinterpret_cast<T>(find(name)); };
+  const auto set = [&]<typename T>(T& function, const char* name) {
+    function = reinterpret_cast<T>(find(name));
+  };
   set(f.init_thread, "MPI_Init_thread");
   set(f.finalize, "MPI_Finalize");
   set(f.comm_dup, "MPI_Comm_dup");
@@ -101,9 +104,9 @@ Result<Functions> load() {
   set(f.comm_create_group, "MPI_Comm_create_group");
   set(f.iallreduce, "MPI_Iallreduce");
   set(f.ireduce_scatter_block, "MPI_Ireduce_scatter_block");
-  constexpr const char* kElements[] = {"ompi_mpi_int8_t",   "ompi_mpi_int16_t",  "ompi_mpi_int32_t",
-                                       "ompi_mpi_int64_t",  "ompi_mpi_uint8_t",  "ompi_mpi_uint32_t",
-                                       "ompi_mpi_uint64_t", "ompi_mpi_float",    "ompi_mpi_double"};
+  constexpr const char* kElements[] = {"ompi_mpi_int8_t",   "ompi_mpi_int16_t", "ompi_mpi_int32_t",
+                                       "ompi_mpi_int64_t",  "ompi_mpi_uint8_t", "ompi_mpi_uint32_t",
+                                       "ompi_mpi_uint64_t", "ompi_mpi_float",   "ompi_mpi_double"};
   for (size_t i = 0; i < std::size(kElements); ++i) set(f.elements[i], kElements[i]);
   constexpr const char* kOps[] = {"ompi_mpi_op_sum", "ompi_mpi_op_max", "ompi_mpi_op_min",
                                   "ompi_mpi_op_band", "ompi_mpi_op_bor"};
@@ -163,7 +166,8 @@ class MpiCommunicator : public Communicator {
     return from % devices_per_process() * devices_per_process() + to % devices_per_process();
   }
   void check(int status) const;
-  void send(const Exchange& exchange, int64_t chunk, Buffer& half, std::vector<MPI_Request>& requests);
+  void send(const Exchange& exchange, int64_t chunk, Buffer& half,
+            std::vector<MPI_Request>& requests);
   ReceivedChunk receive(const Exchange& exchange, int32_t index, int64_t chunk,
                         std::byte* buffer) const;
   void finish(const Exchange& exchange, std::vector<MPI_Request>& requests) const;
@@ -191,7 +195,8 @@ void MpiCommunicator::check(int status) const {
   char text[MPI_MAX_ERROR_STRING] = {};
   int length = 0;
   process_->mpi.error_string(status, text, &length);
-  end(fmt::format("{}: Open MPI: {}", name_of(rank()), std::string(text, static_cast<size_t>(length))));
+  end(fmt::format("{}: Open MPI: {}", name_of(rank()),
+                  std::string(text, static_cast<size_t>(length))));
 }
 
 // Asks until it is done. Messages move while a process asks, so it does so often at first; later it
@@ -225,13 +230,16 @@ void MpiCommunicator::poll(const Exchange& exchange, int32_t for_rank, const Don
 void MpiCommunicator::send(const Exchange& exchange, int64_t chunk, Buffer& half,
                            std::vector<MPI_Request>& requests) {
   const int64_t chunk_bytes = exchange.chunk_bytes(), from = chunk * chunk_bytes;
-  const int64_t slot_bytes = int64_t{sizeof(Header)} + std::min(chunk_bytes, (exchange.longest_bytes + 63) / 64 * 64);
-  const size_t n_slots = exchange.same_for_all ? std::min<size_t>(exchange.readers.size(), 1) : exchange.readers.size();
+  const int64_t slot_bytes =
+      int64_t{sizeof(Header)} + std::min(chunk_bytes, (exchange.longest_bytes + 63) / 64 * 64);
+  const size_t n_slots = exchange.same_for_all ? std::min<size_t>(exchange.readers.size(), 1)
+                                               : exchange.readers.size();
   make_room(half, slot_bytes * static_cast<int64_t>(n_slots));
   Header header{exchange.signature(), {}, {}};
   const std::string name = exchange.name();
   std::memcpy(header.name, name.data(), std::min(name.size(), sizeof header.name - 1));
-  std::memcpy(header.detail, exchange.detail.data(), std::min(exchange.detail.size(), sizeof header.detail - 1));
+  std::memcpy(header.detail, exchange.detail.data(),
+              std::min(exchange.detail.size(), sizeof header.detail - 1));
   std::byte* place = bytes_of(half);
   int64_t bytes = 0;
   for (size_t i = 0; i < exchange.readers.size(); ++i) {
@@ -244,8 +252,9 @@ void MpiCommunicator::send(const Exchange& exchange, int64_t chunk, Buffer& half
     }
     const int32_t reader = exchange.group->ranks[static_cast<size_t>(exchange.readers[i])];
     MPI_Request request;
-    check(process_->mpi.isend(place, static_cast<int>(int64_t{sizeof header} + bytes), process_->mpi.byte,
-                              reader / devices_per_process(), tag(rank(), reader), process_->comm, &request));
+    check(process_->mpi.isend(place, static_cast<int>(int64_t{sizeof header} + bytes),
+                              process_->mpi.byte, reader / devices_per_process(),
+                              tag(rank(), reader), process_->comm, &request));
     requests.push_back(request);
   }
 }
@@ -258,13 +267,15 @@ ReceivedChunk MpiCommunicator::receive(const Exchange& exchange, int32_t index, 
   MPI_Status status;
   poll(exchange, writer, [&] {
     int found = 0;
-    check(mpi.improbe(writer / devices_per_process(), tag(writer, rank()), process_->comm, &found, &message, &status));
+    check(mpi.improbe(writer / devices_per_process(), tag(writer, rank()), process_->comm, &found,
+                      &message, &status));
     return found != 0;
   });
   int count = 0;
   check(mpi.get_count(&status, mpi.byte, &count));
   const int64_t chunk_bytes = exchange.chunk_bytes();
-  const int64_t bytes = std::clamp<int64_t>(exchange.bytes_from(index) - chunk * chunk_bytes, 0, chunk_bytes);
+  const int64_t bytes =
+      std::clamp<int64_t>(exchange.bytes_from(index) - chunk * chunk_bytes, 0, chunk_bytes);
   Header header;
   if (count != int64_t{sizeof header} + bytes) {
     // Of another collective; only who it is matters.
@@ -295,8 +306,9 @@ void MpiCommunicator::finish(const Exchange& exchange, std::vector<MPI_Request>&
 }
 
 void MpiCommunicator::exchange(const Exchange& exchange) {
-  const int64_t slot_bytes = int64_t{sizeof(Header)} +
-                             std::min(exchange.chunk_bytes(), (exchange.longest_bytes + 63) / 64 * 64);
+  const int64_t slot_bytes =
+      int64_t{sizeof(Header)} +
+      std::min(exchange.chunk_bytes(), (exchange.longest_bytes + 63) / 64 * 64);
   const size_t n_writers = exchange.writers.size();
   make_room(received_, slot_bytes * static_cast<int64_t>(exchange.consume ? 1 : n_writers));
   std::vector<MPI_Request> requests[2];
@@ -346,8 +358,8 @@ MPI_Comm MpiCommunicator::group_comm(const Group& group) {
   MPI_Comm comm;
   check(mpi.comm_group(process_->comm, &all));
   check(mpi.group_incl(all, group.size(), processes.data(), &some));
-  // Groups that are made at the same time share no rank, but may share processes: devices of a process make
-  // theirs at once. Their tags tell them apart.
+  // Groups that are made at the same time share no rank, but may share processes: devices of a
+  // process make theirs at once. Their tags tell them apart.
   check(mpi.comm_create_group(process_->comm, some, group.ranks[0], &comm));
   mpi.set_errhandler(comm, mpi.errors_return);
   mpi.group_free(&some);
@@ -409,10 +421,11 @@ bool MpiCommunicator::reduce_natively(const NativeReduction& r) {
                                              bytes_of(received_));
       form.encode(bytes, now, place + i * now * elem);
     }
-    check(r.scatters ? process_->mpi.ireduce_scatter_block(MPI_IN_PLACE, place, static_cast<int>(now),
-                                                           type, op, found->second, &requests[half])
-                     : process_->mpi.iallreduce(MPI_IN_PLACE, place, static_cast<int>(now), type, op,
-                                                found->second, &requests[half]));
+    check(r.scatters
+              ? process_->mpi.ireduce_scatter_block(MPI_IN_PLACE, place, static_cast<int>(now),
+                                                    type, op, found->second, &requests[half])
+              : process_->mpi.iallreduce(MPI_IN_PLACE, place, static_cast<int>(now), type, op,
+                                         found->second, &requests[half]));
   }
   for (int64_t from = std::max<int64_t>((n_elems - 1) / step - 1, 0) * step; from < n_elems;
        from += step)
@@ -461,7 +474,8 @@ Result<std::unique_ptr<World>> join_mpi(const Launch& launch, const WorldOptions
   if (process->mpi.comm_dup(process->mpi.world, &process->comm) != MPI_SUCCESS)
     return fail("Open MPI: no communicator");
   process->mpi.set_errhandler(process->comm, process->mpi.errors_return);
-  return std::unique_ptr<World>(std::make_unique<MpiWorld>(launch, std::move(process), options.devices));
+  return std::unique_ptr<World>(
+      std::make_unique<MpiWorld>(launch, std::move(process), options.devices));
 }
 
 }  // namespace stow::comm

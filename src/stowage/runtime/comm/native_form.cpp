@@ -37,7 +37,9 @@ void encode_ordered(const std::byte* array, int64_t n, bool nan_is_least, I infi
   for (int64_t i = 0; i < n; ++i) {
     const I bits = at<I>(array, i);
     const bool is_nan = static_cast<I>(bits & kMagnitude) > infinity;
-    const I key = !is_nan ? ordered(bits) : nan_is_least ? std::numeric_limits<I>::min() : kMagnitude;
+    const I key = !is_nan        ? ordered(bits)
+                  : nan_is_least ? std::numeric_limits<I>::min()
+                                 : kMagnitude;
     put(elements, i, key);
   }
 }
@@ -76,7 +78,10 @@ Element element_of(ReduceKind kind, DType dtype) {
   if (kind == ReduceKind::kSum && bytes == 1) return Element::kU32;
   const bool compares = kind == ReduceKind::kMax || kind == ReduceKind::kMin;
   if (compares && (is_float(dtype) || is_signed_int(dtype)))
-    return bytes == 1 ? Element::kI8 : bytes == 2 ? Element::kI16 : bytes == 4 ? Element::kI32 : Element::kI64;
+    return bytes == 1   ? Element::kI8
+           : bytes == 2 ? Element::kI16
+           : bytes == 4 ? Element::kI32
+                        : Element::kI64;
   STOW_CHECK(bytes == 1 || bytes == 4 || bytes == 8, "{} of {}", reduce_kind_name(kind),
              dtype_name(dtype));
   return bytes == 1 ? Element::kU8 : bytes == 4 ? Element::kU32 : Element::kU64;

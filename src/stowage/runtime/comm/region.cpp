@@ -68,7 +68,11 @@ int64_t Region::bytes_for(int64_t n_ranks, bool has_windows) {
 }
 
 Region::Region(std::byte* base, int64_t bytes, int fd, int32_t n_ranks, int32_t devices_per_process)
-    : base_(base), bytes_(bytes), fd_(fd), n_ranks_(n_ranks), devices_per_process_(devices_per_process) {}
+    : base_(base),
+      bytes_(bytes),
+      fd_(fd),
+      n_ranks_(n_ranks),
+      devices_per_process_(devices_per_process) {}
 
 Region::~Region() {
   ::munmap(base_, static_cast<size_t>(bytes_));
@@ -90,7 +94,8 @@ Result<std::shared_ptr<Region>> Region::create(int32_t n_ranks, int32_t devices_
     }
     flags = MAP_SHARED | MAP_NORESERVE;
   }
-  void* const base = ::mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, flags, fd, 0);
+  void* const base =
+      ::mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, flags, fd, 0);
   if (base == MAP_FAILED) {
     const std::string reason = system_message();
     if (fd >= 0) ::close(fd);
@@ -110,7 +115,9 @@ Result<std::shared_ptr<Region>> Region::create(int32_t n_ranks, int32_t devices_
 Result<std::shared_ptr<Region>> Region::attach(int fd) {
   struct stat status {};
   Header header_copy[1];
-  const auto refuse = [&] { return fail("file descriptor {} is not the memory of a launcher", fd); };
+  const auto refuse = [&] {
+    return fail("file descriptor {} is not the memory of a launcher", fd);
+  };
   if (::fstat(fd, &status) != 0 || !S_ISREG(status.st_mode) ||
       status.st_size < static_cast<off_t>(sizeof(Header)))
     return refuse();
@@ -148,12 +155,13 @@ bool Region::is_chunk_done(int32_t writer, int32_t reader, uint64_t number, bool
 }
 
 std::byte* Region::window(int32_t rank) const {
-  STOW_CHECK(bytes_ == bytes_for(n_ranks_, true), "a region without windows has been asked for one");
+  STOW_CHECK(bytes_ == bytes_for(n_ranks_, true),
+             "a region without windows has been asked for one");
   return base_ + bytes_ - (n_ranks_ - int64_t{rank}) * 2 * kHalfWindowBytes;
 }
 
-// The bell is rung before it is seen whether the rank sleeps, and the rank says that it sleeps before it
-// looks at the bell: so one of the two sees the other, and no ring is lost.
+// The bell is rung before it is seen whether the rank sleeps, and the rank says that it sleeps
+// before it looks at the bell: so one of the two sees the other, and no ring is lost.
 void Region::ring(int32_t rank) const {
   RankState& to = state(rank);
   to.bell.fetch_add(1);

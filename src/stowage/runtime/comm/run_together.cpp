@@ -9,7 +9,8 @@
 
 namespace stow::comm {
 
-void run_together(std::span<const Participant> participants, const std::function<void(size_t)>& work) {
+void run_together(std::span<const Participant> participants,
+                  const std::function<void(size_t)>& work) {
   std::vector<std::exception_ptr> errors(participants.size());
   std::vector<uint64_t> tickets;
   for (size_t i = 0; i < participants.size(); ++i)
@@ -22,7 +23,8 @@ void run_together(std::span<const Participant> participants, const std::function
         own.abort(fmt::format("{}: {}", own.name_of(own.rank()), error.what()));
       }
     }));
-  for (size_t i = 0; i < participants.size(); ++i) participants[i].device->worker().wait(tickets[i]);
+  for (size_t i = 0; i < participants.size(); ++i)
+    participants[i].device->worker().wait(tickets[i]);
   std::exception_ptr lost;
   for (const std::exception_ptr& error : errors) {
     if (!error) continue;

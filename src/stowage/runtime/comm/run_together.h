@@ -23,6 +23,7 @@ struct Participant {
 /// Errors: rethrows the first exception, in the order of participants, that is not a
 /// CommunicationError, because a CommunicationError only reports that another participant failed;
 /// else the first CommunicationError.
-void run_together(std::span<const Participant> participants, const std::function<void(size_t)>& work);
+void run_together(std::span<const Participant> participants,
+                  const std::function<void(size_t)>& work);
 
 }  // namespace stow::comm

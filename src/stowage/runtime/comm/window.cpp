@@ -11,8 +11,8 @@
 namespace stow::comm {
 namespace {
 
-// Looks before a rank sleeps: a few microseconds. Longer would keep the rank it waits for off a core
-// that they share.
+// Looks before a rank sleeps: a few microseconds. Longer would keep the rank it waits for off a
+// core that they share.
 constexpr int kLooks = 64;
 // A rank that sleeps looks up this often, to see that others wait in a circle.
 constexpr int64_t kLookUpNs = 100'000'000;
@@ -35,8 +35,8 @@ std::string seconds(int64_t ns) {
 
 }  // namespace
 
-// While it lives, the caller reads memory of other ranks of its process. They do not give it up before,
-// even if the collectives end: either the reader sees that, or they see the reader.
+// While it lives, the caller reads memory of other ranks of its process. They do not give it up
+// before, even if the collectives end: either the reader sees that, or they see the reader.
 class WindowCommunicator::Reading {
  public:
   explicit Reading(const WindowCommunicator& reader) : state_(reader.own_) {
@@ -138,7 +138,8 @@ void WindowCommunicator::acknowledge(int32_t writer, uint64_t number) const {
 
 void WindowCommunicator::await_readers() const {
   for (int32_t rank = 0; rank < size(); ++rank)
-    while (is_local(rank) && region_->state(rank).reads_memory.load() != 0) std::this_thread::yield();
+    while (is_local(rank) && region_->state(rank).reads_memory.load() != 0)
+      std::this_thread::yield();
 }
 
 void WindowCommunicator::exchange(const Exchange& exchange) {
@@ -170,8 +171,8 @@ void WindowCommunicator::move_pieces(const Exchange& exchange) {
 
   const int64_t n_chunks = exchange.n_chunks(), chunk_bytes = exchange.chunk_bytes();
   const size_t n_writers = exchange.writers.size();
-  // A piece that is read in place is taken at once, unless another process would wait for the next chunk
-  // meanwhile.
+  // A piece that is read in place is taken at once, unless another process would wait for the next
+  // chunk meanwhile.
   const bool takes_whole =
       remote.empty() && std::all_of(exchange.writers.begin(), exchange.writers.end(),
                                     [&](int32_t index) { return is_local(rank_of(index)); });
@@ -249,8 +250,8 @@ void WindowCommunicator::wait(int32_t for_rank, uint64_t number, bool read) cons
     const int64_t now = now_ns(), left = timeout_ns_ - (now - begin);
     if (left <= 0) end(why_late(for_rank));
     if (now - looked_up >= kLookUpNs) {
-      // A chunk that has come stays so. Ranks that wait at two looks for the same chunks of each other,
-      // none of which has come at the second, waited for them at one time, and so for ever.
+      // A chunk that has come stays so. Ranks that wait at two looks for the same chunks of each
+      // other, none of which has come at the second, waited for them at one time, and so for ever.
       looked_up = now;
       const std::string seen = circle_through(for_rank);
       if (!seen.empty() && seen == circle) end(seen);
@@ -285,8 +286,8 @@ std::string WindowCommunicator::why_late(int32_t for_rank) const {
                                : fmt::format("it was last in {}", last));
 }
 
-// What to say if the ranks behind the one waited for wait for the caller in turn; else empty. Begins
-// with the lowest rank, so that all of them say the same.
+// What to say if the ranks behind the one waited for wait for the caller in turn; else empty.
+// Begins with the lowest rank, so that all of them say the same.
 std::string WindowCommunicator::circle_through(int32_t for_rank) const {
   std::vector<int32_t> circle = {rank()};
   for (int32_t next = for_rank; next != rank();) {
@@ -316,7 +317,8 @@ std::string WindowCommunicator::circle_through(int32_t for_rank) const {
 
 std::vector<std::unique_ptr<Communicator>> communicators_of_threads(int32_t n_ranks,
                                                                     const ThreadOptions& options) {
-  Result<std::shared_ptr<Region>> region = Region::create(n_ranks, n_ranks, false, options.use_windows);
+  Result<std::shared_ptr<Region>> region =
+      Region::create(n_ranks, n_ranks, false, options.use_windows);
   if (!region) throw CommunicationError(region.error());
   std::vector<std::unique_ptr<Communicator>> result;
   for (int32_t rank = 0; rank < n_ranks; ++rank)

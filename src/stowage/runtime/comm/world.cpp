@@ -46,7 +46,8 @@ Result<Launch> launch_of_environment() {
     int32_t fd = -1;
     if (!take_number(text, "/", launch.process) || !take_number(text, ":", launch.n_processes) ||
         !take_number(text, "", fd) || !text.empty() || launch.process >= launch.n_processes)
-      return fail("STOW_LAUNCH={}: expected PROCESS/PROCESSES:FD, which the launcher sets", variable);
+      return fail("STOW_LAUNCH={}: expected PROCESS/PROCESSES:FD, which the launcher sets",
+                  variable);
     launch.fd = fd;
     launch.n_on_host = launch.n_processes;
     return launch;
@@ -71,7 +72,8 @@ Window window_of(const Launch& launch, int32_t devices) {
   const int64_t n_ranks = int64_t{launch.n_processes} * devices;
   if (n_ranks == 1) return {};
   if (launch.by == Launch::By::kMpirun) return {devices * mpi_window_bytes(n_ranks), devices};
-  // A mesh too large for a process is spread over hosts in a way that is not known: no window is told.
+  // A mesh too large for a process is spread over hosts in a way that is not known: no window is
+  // told.
   if (launch.n_processes == 1 && n_ranks > kMostRanks) return {};
   return {Region::bytes_for(n_ranks, launch.n_processes > 1), n_ranks};
 }
@@ -96,7 +98,8 @@ Communicator& World::communicator(int32_t device) const {
 Result<std::unique_ptr<World>> World::join(const WorldOptions& options) {
   if (options.devices < 0) return fail("expected at least one device, got {}", options.devices);
   if (!(options.timeout_s > 0) || options.timeout_s > 1e9)
-    return fail("expected a timeout of more than 0 s and at most 1e9 s, got {} s", options.timeout_s);
+    return fail("expected a timeout of more than 0 s and at most 1e9 s, got {} s",
+                options.timeout_s);
   const Result<Launch> launch = launch_of_environment();
   if (!launch) return launch.failure();
   WorldOptions own = options;
@@ -111,8 +114,9 @@ Result<std::unique_ptr<World>> World::join(const WorldOptions& options) {
     return fail("STOW_LAUNCH names {} processes, its memory has {} ranks", launch->n_processes,
                 (*region)->n_ranks());
   if (own.devices > 0 && devices != own.devices)
-    return fail("expected {} device{} a process, as the launcher was told, got {}; give --devices {}",
-                devices, devices == 1 ? "" : "s", own.devices, own.devices);
+    return fail(
+        "expected {} device{} a process, as the launcher was told, got {}; give --devices {}",
+        devices, devices == 1 ? "" : "s", own.devices, own.devices);
   return std::unique_ptr<World>(
       std::make_unique<WindowWorld>(*launch, *region, options.timeout_s));
 }

@@ -99,8 +99,9 @@ bool begin_together(const View& a, const View& b) {
   return a.buffer == b.buffer && a.offset_bytes == b.offset_bytes && a.terms == b.terms;
 }
 
-// Few outputs hold few strips, so little is to be saved by what lies over what. A step's packing depends on
-// every size, and that of a decoder becomes 0.1 % worse if such scratch is some KiB smaller.
+// Few outputs hold few strips, so little is to be saved by what lies over what. A step's packing
+// depends on every size, and that of a decoder becomes 0.1 % worse if such scratch is some KiB
+// smaller.
 constexpr size_t kFewOutputs = 8;
 
 // The overlaps of a row program's memory, as its views show them. All buffers of one instruction
@@ -211,12 +212,14 @@ class ProductRows final : public BoundKernel::Impl {
     GemmPrologue spec() const { return {rows_are_k, blocks.scratch_bytes()}; }
 
     GemmPrologueFn fill(Inputs in) const {
-      return [this, in = in.subspan(first_input, n_inputs)](void* piece, int64_t row, int64_t row_end,
-                                                            int64_t col, int64_t col_end, void* own) {
-        // The address at which the operand would begin if it had the piece's strides.
-        std::byte* const out[] = {static_cast<std::byte*>(piece) - (row * stride + col) * elem_bytes};
-        blocks.run(in, out, own, row, row_end, col, col_end);
-      };
+      return
+          [this, in = in.subspan(first_input, n_inputs)](void* piece, int64_t row, int64_t row_end,
+                                                         int64_t col, int64_t col_end, void* own) {
+            // The address at which the operand would begin if it had the piece's strides.
+            std::byte* const out[] = {static_cast<std::byte*>(piece) -
+                                      (row * stride + col) * elem_bytes};
+            blocks.run(in, out, own, row, row_end, col, col_end);
+          };
     }
 
     GemmSource source(Inputs in) const {
@@ -261,7 +264,9 @@ class ProductRows final : public BoundKernel::Impl {
     size_t widest_input = 0;
   };
 
-  std::optional<GemmPrologue>& spec_of(size_t i) { return i == 0 ? spec_.a_prologue : spec_.b_prologue; }
+  std::optional<GemmPrologue>& spec_of(size_t i) {
+    return i == 0 ? spec_.a_prologue : spec_.b_prologue;
+  }
 
   GemmSpec spec_;
   size_t n_operands_;

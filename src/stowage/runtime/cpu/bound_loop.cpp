@@ -150,7 +150,8 @@ std::vector<size_t> BoundLoop::arguments_of(size_t address, const ListSizes& beg
           bool is_in_code = false;
           for (size_t i = begin.elements; i < elements_.size(); ++i) {
             const auto* const single = reinterpret_cast<const std::byte*>(elements_[i].single);
-            if (std::less<>()(byte, single) || !std::less<>()(byte, single + sizeof(Single))) continue;
+            if (std::less<>()(byte, single) || !std::less<>()(byte, single + sizeof(Single)))
+              continue;
             is_in_code = true;
             add({.address = address,
                  .offset = offset,
@@ -206,7 +207,8 @@ void BoundLoop::add_loop(const LoopSteps& steps, bool is_outermost) {
   if (is_open) {
     add(steps.condition);
     leave = code_.size();
-    add_read(is_outermost ? LoopCommand::kLeaveIfFalse : LoopCommand::kJumpIfFalse, steps.predicate);
+    add_read(is_outermost ? LoopCommand::kLeaveIfFalse : LoopCommand::kJumpIfFalse,
+             steps.predicate);
   }
   add(steps.body);
 
@@ -237,8 +239,11 @@ void BoundLoop::add_loop(const LoopSteps& steps, bool is_outermost) {
   }
   const ListSizes end = list_sizes();
   if (copies > kMostCopies || copies * (end.code - begin.code) > kMostInstructions) copies = 1;
-  // Slots that iterations take in turn have fixed addresses in a list of as many iterations as there are slots.
-  const auto is_in_turn = [&](const std::vector<int64_t>& deltas) { return copies % deltas.size() != 0; };
+  // Slots that iterations take in turn have fixed addresses in a list of as many iterations as
+  // there are slots.
+  const auto is_in_turn = [&](const std::vector<int64_t>& deltas) {
+    return copies % deltas.size() != 0;
+  };
   if (!is_outermost) {
     for (const Moving& m : in_code) has_room_ = has_room_ && !is_in_turn(*m.deltas);
     for (const Moving& m : elsewhere) has_room_ = has_room_ && m.deltas->size() == 1;

@@ -60,7 +60,8 @@ double measured_product_rate(DType dtype, int threads) {
 double measured_triad_rate(int threads) {
   constexpr int64_t n = 1 << 24;
   const DevicePtr device = Device::cpu_with_capacity(Device::unlimited_bytes(), threads);
-  const DeviceBufferPtr buffers[] = {filled(*device, n * 4, DType::kF32), filled(*device, n * 4, DType::kF32),
+  const DeviceBufferPtr buffers[] = {filled(*device, n * 4, DType::kF32),
+                                     filled(*device, n * 4, DType::kF32),
                                      filled(*device, n * 4, DType::kF32)};
   float* const a = reinterpret_cast<float*>(buffers[0]->data());
   const float* const b = reinterpret_cast<float*>(buffers[1]->data());

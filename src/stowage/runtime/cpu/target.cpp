@@ -9,6 +9,7 @@
 #include "stowage/runtime/cpu/kernels/op_kernels.h"
 #include "stowage/runtime/cpu/rates.h"
 #include "stowage/runtime/cpu/scratch_table.h"
+#include "stowage/runtime/null/built_in_devices.h"
 
 namespace stow {
 namespace {
@@ -44,12 +45,13 @@ class CpuTarget final : public Target {
 TargetPtr host_target(int threads, DeviceDescriptionPtr description) {
   cpu::limit_instruction_set_once();
   return std::make_shared<const CpuTarget>(threads > 0 ? threads : omp_get_max_threads(),
-                                           std::move(description));
+                                           description ? std::move(description) : usual_cpu());
 }
 
 std::string host_instruction_set() {
   const std::string limit = cpu::instruction_set_limit();
-  return cpu::instruction_set_in_use() + (limit.empty() ? "" : fmt::format(" (STOW_ISA={})", limit));
+  return cpu::instruction_set_in_use() +
+         (limit.empty() ? "" : fmt::format(" (STOW_ISA={})", limit));
 }
 
 Result<void> check_instruction_set() {

@@ -5,6 +5,8 @@
 #include <span>
 #include <string_view>
 
+#include "stowage/runtime/null/device_description.h"
+
 namespace stow {
 
 struct BuiltInDevice {
@@ -15,5 +17,9 @@ struct BuiltInDevice {
 /// Returns all built-in devices, in alphabetical order. Defined in a source that CMakeLists.txt
 /// writes.
 std::span<const BuiltInDevice> built_in_devices();
+
+/// Returns the description of devices/cpu.toml: a common CPU, for which plans are made if a program
+/// runs on a CPU that is not described.
+const DeviceDescriptionPtr& usual_cpu();
 
 }  // namespace stow

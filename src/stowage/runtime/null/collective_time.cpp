@@ -39,8 +39,8 @@ Members members_by_block(const MeshShape& mesh, const std::vector<int64_t>& grou
 
 // `groups`: as of collective_seconds().
 std::vector<GroupLevel> uneven_levels(const DeviceDescription& d, const MeshShape& mesh,
-                                      std::span<const int> axes, std::span<const int64_t> groups = {},
-                                      int64_t n_groups = 1) {
+                                      std::span<const int> axes,
+                                      std::span<const int64_t> groups = {}, int64_t n_groups = 1) {
   // By index along the axes, the list that holds it.
   std::vector<int64_t> list_of(static_cast<size_t>(mesh.extent_of(axes)), 0);
   for (size_t i = 0; i < groups.size(); ++i)
@@ -56,7 +56,8 @@ std::vector<GroupLevel> uneven_levels(const DeviceDescription& d, const MeshShap
     int64_t index = 0;
     for (const int axis : axes)
       index = index * mesh.extents[static_cast<size_t>(axis)] + at[static_cast<size_t>(axis)];
-    group_of[static_cast<size_t>(position)] = group * n_groups + list_of[static_cast<size_t>(index)];
+    group_of[static_cast<size_t>(position)] =
+        group * n_groups + list_of[static_cast<size_t>(index)];
   }
   std::vector<GroupLevel> levels;
   int64_t inner_devices = 1;

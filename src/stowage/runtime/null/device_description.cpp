@@ -262,7 +262,8 @@ std::string device_description_toml(const DeviceDescription& description) {
     if (!key.required && (value == "0" || value == "0.0")) continue;
     if (its != section) text += fmt::format("\n[{}]\n", its);
     section = its;
-    text += fmt::format("{} = {}\n", key.name.substr(dot == std::string::npos ? 0 : dot + 1), value);
+    text +=
+        fmt::format("{} = {}\n", key.name.substr(dot == std::string::npos ? 0 : dot + 1), value);
   }
   for (const D::Network& level : description.network) {
     d.network = {level};

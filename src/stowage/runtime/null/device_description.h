@@ -60,7 +60,7 @@ struct DeviceDescription {
   std::vector<Network> network;  ///< Empty: the devices are not connected.
 };
 
-using DeviceDescriptionPtr = std::shared_ptr<const DeviceDescription>;  ///< Null: unknown device.
+using DeviceDescriptionPtr = std::shared_ptr<const DeviceDescription>;
 
 /// Parses a description. Errors, one line that begins with `path` and the line number: syntax; an
 /// unknown key (with the nearest known one); a value of the wrong type, negative or out of range; a

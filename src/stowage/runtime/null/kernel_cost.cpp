@@ -87,7 +87,8 @@ void count_op(const Kernel& kernel, KernelCost& work) {
   };
   types(kernel.inputs, operands);
   types(kernel.outputs, results);
-  const Cost cost = op_def(kernel.op).cost.function({kernel.op, operands, kernel.params, {}}, results);
+  const Cost cost =
+      op_def(kernel.op).cost.function({kernel.op, operands, kernel.params, {}}, results);
   if (is_product(kernel.op)) {
     work.product_flops = cost.flops;
     work.product_dtype = operands[0].dtype;
@@ -189,8 +190,9 @@ double kernel_seconds(const KernelCost& work, const DeviceDescription& d) {
     const double seconds = collective_seconds(d, work.collective_op, work.collective->mesh,
                                               work.collective->axes, work.whole_bytes,
                                               work.collective->groups, work.collective->n_groups);
-    return std::isfinite(seconds) ? seconds
-                                  : 2 * work.whole_bytes / (d.memory.bandwidth * d.memory.achievable);
+    return std::isfinite(seconds)
+               ? seconds
+               : 2 * work.whole_bytes / (d.memory.bandwidth * d.memory.achievable);
   }
   if (work.stream() != StreamKind::kCompute || work.within_host())
     return move_seconds(d, work.from, work.to, work.bytes);

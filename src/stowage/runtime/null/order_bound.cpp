@@ -59,7 +59,8 @@ class Walker {
 
   std::optional<double> run() {
     if (!walk(schedule_.instructions, 0)) return std::nullopt;
-    return *std::max_element(clock_.begin(), clock_.end());
+    return std::max(*std::max_element(clock_.begin(), clock_.end()),
+                    step_bound_s(work_s_, description_));
   }
 
  private:
@@ -123,6 +124,7 @@ class Walker {
     }
     double& clock = clock_[static_cast<size_t>(work.stream)];
     clock = std::max(clock, begin_s + work.delay_s) + work.seconds;
+    work_s_[static_cast<size_t>(work.stream)] += work.seconds;
     for (const View& view : kernel.outputs) {
       const auto [low, high] = bytes_of(view);
       written_[view.buffer.index()].write(low, high, clock);
@@ -163,7 +165,7 @@ class Walker {
   std::vector<WriteTimes> written_;  // [buffers]
   std::unordered_map<const Kernel*, Work> works_;
   std::unordered_map<const Branch*, const std::vector<Instruction>*> longest_;
-  std::array<double, kNumStreams> clock_{};
+  std::array<double, kNumStreams> clock_{}, work_s_{};
   int64_t walked_ = 0;
 };
 

@@ -5,6 +5,7 @@
 #include <deque>
 #include <limits>
 #include <map>
+#include <numeric>
 #include <unordered_map>
 
 #include "stowage/runtime/null/kernel_cost.h"
@@ -30,7 +31,8 @@ struct Item {
   int64_t delay_ticks = 0;   // from when it is given to its stream
   size_t transfer = 0;       // of a start, a done
   int64_t trip_count = 0;    // of a loop
-  std::vector<int64_t> ends; // of a loop: iterations before which a guard changes, the last included
+  std::vector<int64_t>
+      ends;  // of a loop: iterations before which a guard changes, the last included
   std::vector<Item> body;    // of a loop; of a branch the alternative that runs
 };
 
@@ -158,30 +160,39 @@ void count_ticks(std::vector<Item>& items, double per_second, double link_latenc
   }
 }
 
+// Returns the share of its speed that compute loses while each stream is busy.
+std::array<double, kNumStreams> slows_of(const DeviceDescription& d) {
+  std::array<double, kNumStreams> slows{};
+  for (const size_t s : {kCopyIn, kCopyOut}) slows[s] = d.link.slows_compute;
+  for (const StreamKind s : {StreamKind::kDiskRead, StreamKind::kDiskWrite})
+    slows[static_cast<size_t>(s)] = d.disk.slows_compute;
+  return slows;
+}
+
 class Simulator {
  public:
   Simulator(const DeviceDescription& description, const SimulateOptions& options,
             double ticks_per_second, size_t n_transfers, Simulation& result)
       : options_(options),
         tick_s_(1 / ticks_per_second),
+        description_(description),
+        slows_(slows_of(description)),
         under_way_(n_transfers),
         result_(result) {
-    for (const size_t s : {kCopyIn, kCopyOut}) slows_[s] = description.link.slows_compute;
-    for (const StreamKind s : {StreamKind::kDiskRead, StreamKind::kDiskWrite})
-      slows_[static_cast<size_t>(s)] = description.disk.slows_compute;
   }
 
   void run(const std::vector<Item>& items) {
     walk(items, 0);
     const int64_t end = *std::max_element(clock_.begin(), clock_.end());
-    int64_t bound = 0;
+    std::array<double, kNumStreams> work_s;
     for (size_t s = 0; s < kNumStreams; ++s) {
       result_.streams[s] = {static_cast<double>(totals_[s].busy) * tick_s_, totals_[s].runs,
                             totals_[s].bytes};
-      bound = std::max(bound, totals_[s].work);
+      work_s[s] = static_cast<double>(totals_[s].work) * tick_s_;
     }
     result_.step_s = static_cast<double>(end) * tick_s_;
-    result_.bound_s = static_cast<double>(bound) * tick_s_;
+    // Slowed work is counted in whole ticks, which may be a little less.
+    result_.bound_s = std::min(step_bound_s(work_s, description_), result_.step_s);
     result_.exposed_s = static_cast<double>(end - totals_[kCompute].busy) * tick_s_;
   }
 
@@ -317,7 +328,8 @@ class Simulator {
     return state;
   }
 
-  // Repeats what happened since the mark as often as it fits before `end`; the iterations passed by.
+  // Repeats what happened since the mark as often as it fits before `end`; the iterations passed
+  // by.
   int64_t skip(const Mark& mark, int64_t i, int64_t end) {
     const int64_t period = i - mark.iteration, times = (end - 1 - i) / period;
     const int64_t shift = times * (clock_[kCompute] - mark.now);
@@ -335,7 +347,8 @@ class Simulator {
 
   const SimulateOptions& options_;
   double tick_s_;
-  std::array<double, kNumStreams> slows_{};  // share of compute that a busy stream takes
+  const DeviceDescription& description_;
+  const std::array<double, kNumStreams> slows_;  // share of compute that a busy stream takes
   std::array<int64_t, kNumStreams> clock_{};
   std::vector<std::deque<int64_t>> under_way_;  // of each transfer number, when its starts end
   Totals totals_;
@@ -345,6 +358,20 @@ class Simulator {
 };
 
 }  // namespace
+
+double step_bound_s(const std::array<double, kNumStreams>& work_s,
+                    const DeviceDescription& description) {
+  const std::array<double, kNumStreams> slows = slows_of(description);
+  const double all = std::accumulate(slows.begin(), slows.end(), 0.0);
+  // Compute keeps a least share however many streams are busy.
+  const double kept = all > 1 - kLeastShare ? (1 - kLeastShare) / all : 1;
+  double computes = work_s[kCompute], longest = 0;
+  for (size_t s = 0; s < kNumStreams; ++s) {
+    computes += kept * slows[s] * work_s[s];
+    longest = std::max(longest, work_s[s]);
+  }
+  return std::max(longest, computes);
+}
 
 Simulation simulate(const Schedule& schedule, const DeviceDescription& description,
                     const SimulateOptions& options) {
@@ -360,7 +387,8 @@ Simulation simulate(const Schedule& schedule, const DeviceDescription& descripti
 std::array<StreamUse, kNumStreams> moved_bytes(const Schedule& schedule) {
   // Any device moves the same.
   DeviceDescription any;
-  any.compute = {.f32_flops = 1, .bf16_flops = 1, .f64_flops = 1, .vector_flops = 1, .special_flops = 1};
+  any.compute = {
+      .f32_flops = 1, .bf16_flops = 1, .f64_flops = 1, .vector_flops = 1, .special_flops = 1};
   any.memory.bandwidth = 1;
   any.link = {.to_device = 1, .to_host = 1};
   any.disk = {.read = 1, .write = 1};

@@ -26,8 +26,7 @@ struct Simulation {
   double step_s = 0;  ///< Time of the step.
   /// Time that the compute stream waited for transfers and collectives: step_s minus its busy time.
   double exposed_s = 0;
-  /// Busy time of the busiest stream if each stream ran alone on the device. No order of the same
-  /// work is faster.
+  /// Result of step_bound_s(): no order of the same work is faster.
   double bound_s = 0;
   std::array<StreamUse, kNumStreams> streams;
   /// True if the schedule alone decides what runs. False: the longest alternative of a branch, and
@@ -42,6 +41,12 @@ struct Simulation {
   const StreamUse& stream(StreamKind s) const { return streams[static_cast<size_t>(s)]; }
   double compute_busy_s() const { return stream(StreamKind::kCompute).busy_s; }
 };
+
+/// Returns a lower bound of the seconds of a step whose streams have this much work each: the
+/// busiest stream. The compute stream also loses the time by which busy copies slow it
+/// (DeviceDescription::Link::slows_compute).
+double step_bound_s(const std::array<double, kNumStreams>& work_s,
+                    const DeviceDescription& description);
 
 struct SimulateOptions {
   int64_t max_events = 0;       ///< Events to keep; > 0: loops are walked iteration by iteration.

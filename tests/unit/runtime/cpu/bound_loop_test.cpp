@@ -29,7 +29,7 @@ using Code = std::vector<cpu::LoopInstruction>;
 // The CPU, which keeps the lists of the loops that it binds.
 class WatchedCpu final : public Target {
  public:
-  WatchedCpu() : Target(1), cpu_(host_target(1)) {}
+  WatchedCpu() : Target(1, host_target(1)->description()), cpu_(host_target(1)) {}
   std::string_view name() const override { return cpu_->name(); }
   int64_t scratch_bytes(const Kernel& kernel) const override { return cpu_->scratch_bytes(kernel); }
   std::unique_ptr<BoundKernel> bind(const Kernel& kernel) const override {

@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "stowage/io/files.h"
+#include "stowage/runtime/null/built_in_devices.h"
 #include "stowage/tune/devices.h"
 #include "tests/support/schedule_kit.h"
 #include "tests/support/temporary_folder.h"
@@ -129,23 +130,26 @@ TEST(DeviceDescription, LevelsOfANetworkNest) {
 
 TEST(DeviceDescription, ThoseInTheProgramAreWhole) {
   const std::vector<std::string> names = device_names();
-  EXPECT_EQ(names, (std::vector<std::string>{"a100", "h200", "rtx4080-laptop"}));
+  EXPECT_EQ(names, (std::vector<std::string>{"a100", "cpu", "h200", "rtx4080-laptop"}));
   for (const std::string& name : names) {
     const Result<DeviceDescription> d = load_device_description(name);
     ASSERT_TRUE(d) << d.error();
-    EXPECT_EQ(d->compute.f32_as, "tf32");
-    EXPECT_GT(d->compute.bf16_flops, d->compute.f32_flops);
+    const bool is_cpu = name == "cpu";
+    EXPECT_EQ(d->compute.f32_as, is_cpu ? "f32" : "tf32");
+    EXPECT_GE(d->compute.bf16_flops, d->compute.f32_flops);
     EXPECT_GT(d->compute.f32_flops, d->compute.f64_flops);
     EXPECT_GT(d->compute.vector_flops, d->compute.special_flops);
     EXPECT_GT(d->memory.bandwidth, d->link.to_device);
     EXPECT_GT(d->link.to_device, d->disk.read);
-    EXPECT_GT(d->memory.pinned_host, d->memory.device);
+    EXPECT_GE(d->memory.pinned_host, d->memory.device);
   }
   EXPECT_EQ(load_device_description("h200")->network.size(), 2u);
   EXPECT_EQ(load_device_description("a100")->network.size(), 2u);
   EXPECT_TRUE(load_device_description("rtx4080-laptop")->network.empty());
+  EXPECT_EQ(device_description_toml(*load_device_description("cpu")),
+            device_description_toml(*usual_cpu()));
   EXPECT_EQ(load_device_description("h20").error(),
-            "no device 'h20'; did you mean 'h200'? There are a100, h200, rtx4080-laptop, or give a "
+            "no device 'h20'; did you mean 'h200'? There are a100, cpu, h200, rtx4080-laptop, or give a "
             "file: mine.toml");
 }
 

@@ -12,9 +12,9 @@
 namespace stow::cpu {
 namespace {
 
-// Calls run(thread, task, next) for tasks [0, n), handed out last first: the longest under a causal mask.
-// `next` is what the thread will run after this task; -1 is none, or not known: with few tasks a thread,
-// or if not `foresees`, none is handed out before its time.
+// Calls run(thread, task, next) for tasks [0, n), handed out last first: the longest under a causal
+// mask. `next` is what the thread will run after this task; -1 is none, or not known: with few
+// tasks a thread, or if not `foresees`, none is handed out before its time.
 template <typename Run>
 void each_task(int threads, int64_t n, bool foresees, Run run) {
   if (threads <= 1) {

@@ -30,12 +30,14 @@ struct TilePanels : PackedPairs<amx::TilePacking<EarlierK::kHigh>> {
       alignas(64) float product[amx::kSide * kTileCols];
       amx::multiply(args.pairs, args.a, amx::kTile, amx::kStep, args.b, kTileCols, nullptr, 0,
                     product, kTileCols, none);
-      const __m512 factors[2] = {_mm512_load_ps(args.factors), _mm512_load_ps(args.factors + kLanes)};
+      const __m512 factors[2] = {_mm512_load_ps(args.factors),
+                                 _mm512_load_ps(args.factors + kLanes)};
       for (int64_t r = 0; r < rows; ++r)
         for (int h = 0; h < 2; ++h) {
           float* const out = args.out + r * args.out_stride + h * kLanes;
-          _mm512_store_ps(out, _mm512_fmadd_ps(_mm512_load_ps(out), factors[h],
-                                               _mm512_load_ps(product + r * kTileCols + h * kLanes)));
+          _mm512_store_ps(out,
+                          _mm512_fmadd_ps(_mm512_load_ps(out), factors[h],
+                                          _mm512_load_ps(product + r * kTileCols + h * kLanes)));
         }
     }
   }

@@ -136,8 +136,9 @@ class ForwardTask {
   void panel(int64_t c, int64_t first_key, int64_t keys, const KeyRange& part) {
     const int64_t dims = s_.head_dim, n = part.size();
     for (int64_t i = 0; i < n; i += kRows) {
-      multiply_panels<float>(std::min<int64_t>(kRows, n - i), dims, buf_.k + (part.first + i) * dims,
-                             buf_.q + c * dims, buf_.scores + i * kWidth, kWidth, nullptr, 0);
+      multiply_panels<float>(std::min<int64_t>(kRows, n - i), dims,
+                             buf_.k + (part.first + i) * dims, buf_.q + c * dims,
+                             buf_.scores + i * kWidth, kWidth, nullptr, 0);
       prefetcher_.fetch(dims);
     }
     columns_.each_hidden(c, first_key + part.first, n, [&](int64_t from, int64_t to) {
@@ -211,8 +212,8 @@ class ForwardTask {
   int64_t task_;
   AttentionForwardPrefetcher prefetcher_;
   int64_t offsets_[kQueryColumns];
-  // If so, numbers that are not finite are left out of the packed v, and added by themselves; marks_
-  // has its rows with such.
+  // If so, numbers that are not finite are left out of the packed v, and added by themselves;
+  // marks_ has its rows with such.
   bool separates_nonfinite_ = false;
   uint8_t marks_[kKeyBlock];
 };

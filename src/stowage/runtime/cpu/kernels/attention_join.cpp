@@ -46,7 +46,8 @@ void join_attention_chunks(const AttentionForwardArgs& args, int64_t head) {
     sum = softmax_divisor(sum, visible_range(s, args.intervals, here.batch, position).size());
     const int64_t at = here.batch * s.out[0] + position * s.out[1] + q_head * s.out[2];
     if (s.dtype == DType::kBF16) store(o, sum, dims, static_cast<Bf16*>(args.out) + at, s.out[3]);
-    else if (s.dtype == DType::kF16) store(o, sum, dims, static_cast<F16*>(args.out) + at, s.out[3]);
+    else if (s.dtype == DType::kF16)
+      store(o, sum, dims, static_cast<F16*>(args.out) + at, s.out[3]);
     else store(o, sum, dims, static_cast<float*>(args.out) + at, s.out[3]);
     args.lse[(here.batch * s.q_heads + q_head) * s.q_len + position] = max + std::log(sum);
   }

@@ -39,7 +39,8 @@ AttentionForwardPlan plan_attention_forward(const AttentionSpec& s, int threads)
     p.task_columns = round_up_to(p.task_columns / 2, kPanelCols);
   p.tasks_per_head = p.columns ? blocks_of(p.columns, p.task_columns) : 0;
   p.chunks = 1, p.chunk_keys = s.kv_len;
-  if (s.intervals && p.columns > 0 && p.columns <= kSplitColumns && s.kv_len > kChunkBlocks * kKeyBlock) {
+  if (s.intervals && p.columns > 0 && p.columns <= kSplitColumns &&
+      s.kv_len > kChunkBlocks * kKeyBlock) {
     const int64_t blocks = blocks_of(s.kv_len, kKeyBlock);
     p.chunk_keys = std::max(kChunkBlocks, blocks_of(blocks, kMostChunks)) * kKeyBlock;
     p.chunks = blocks_of(s.kv_len, p.chunk_keys);
@@ -112,7 +113,8 @@ AttentionBackwardPlan plan_attention_backward(const AttentionSpec& s, int thread
                                : p.heads * std::max(p.key_blocks, p.group * p.query_blocks);
   p.threads = static_cast<int>(std::min<int64_t>(threads, most));
   p.delta_bytes = align_up(s.batch * s.q_heads * s.q_len * int64_t{sizeof(float)}, 64);
-  p.spans_bytes = s.intervals ? align_up(s.batch * p.query_blocks * int64_t{sizeof(KeyRange)}, 64) : 0;
+  p.spans_bytes =
+      s.intervals ? align_up(s.batch * p.query_blocks * int64_t{sizeof(KeyRange)}, 64) : 0;
   p.thread_bytes = measured<AttentionBackwardBuffers>(s, p);
   for (const AttentionUnits& units : {kPairUnits, kTileUnits})
     if (attention_may_pair(s))

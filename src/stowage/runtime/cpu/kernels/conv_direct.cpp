@@ -133,7 +133,8 @@ class ConvThread {
       for (int64_t row = h0; row < h1; ++row)
         for (int64_t i = 0; i < pieces; ++i) {
           const int64_t first = windows * i / pieces, last = windows * (i + 1) / pieces;
-          const int64_t at = ((row - h0) * h.stride * c_.strip_width + first * w.stride) * c_.channels;
+          const int64_t at =
+              ((row - h0) * h.stride * c_.strip_width + first * w.stride) * c_.channels;
           multiply(group, j, strip_ + at, last - first,
                    to + row * h.y_stride + (w0 + first) * w.y_stride);
         }

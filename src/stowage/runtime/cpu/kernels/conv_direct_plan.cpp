@@ -21,7 +21,8 @@ int64_t reach(const ConvAxis& a, int64_t windows) {
 
 bool is_direct(const ConvParams& p, const TensorView& x, const TensorView& k, const TensorView& y) {
   const size_t spatial = x.dims.size() - 2;
-  if (!is_small_float(x.dtype) || !is_small_float(k.dtype) || !is_small_float(y.dtype)) return false;
+  if (!is_small_float(x.dtype) || !is_small_float(k.dtype) || !is_small_float(y.dtype))
+    return false;
   if (spatial < 1 || spatial > 3 || p.batch_groups != 1) return false;
   bool plain = true;  // each window is one element: a product of what lies there
   int64_t taps = 1, windows = 1;

@@ -1,7 +1,7 @@
 // Convolutions. Windows over elements with holes between them are taken apart by phases, each a
 // convolution without holes by some places of the kernel. One whose windows are single elements, or
-// whose sums are long and windows few, is a product: a window over a padded lhs is a set of strides,
-// which the packed product takes as they are. The others read their windows directly.
+// whose sums are long and windows few, is a product: a window over a padded lhs is a set of
+// strides, which the packed product takes as they are. The others read their windows directly.
 #include <algorithm>
 #include <cstdlib>
 #include <numeric>
@@ -21,9 +21,9 @@ void take_each(TensorView& view, size_t axis, int64_t first, int64_t step, int64
   view.dims[axis] = n;
 }
 
-// Calls visit(params, kernel, result) for each phase: results that are a multiple of some step apart
-// on each axis, of the places of the kernel that fall on elements there. A phase without places has
-// a kernel without elements.
+// Calls visit(params, kernel, result) for each phase: results that are a multiple of some step
+// apart on each axis, of the places of the kernel that fall on elements there. A phase without
+// places has a kernel without elements.
 template <typename Visit>
 void for_each_phase(const ConvParams& p, const TensorView& x, const TensorView& k,
                     const TensorView& y, size_t spatial_axis, const Visit& visit) {
@@ -31,7 +31,8 @@ void for_each_phase(const ConvParams& p, const TensorView& x, const TensorView& 
   const size_t s = spatial_axis, a = s + 2;
   const int64_t holes = p.lhs_dilation[s], stride = p.strides[s], dilation = p.rhs_dilation[s];
   if (holes == 1) return for_each_phase(p, x, k, y, s + 1, visit);
-  const int64_t step = holes / std::gcd(holes, stride), tap_step = holes / std::gcd(holes, dilation);
+  const int64_t step = holes / std::gcd(holes, stride),
+                tap_step = holes / std::gcd(holes, dilation);
   for (int64_t first = 0; first < std::min(step, y.dims[a]); ++first) {
     // The first place that falls on an element, if one does.
     const auto place = [&](int64_t tap) { return first * stride + tap * dilation - p.low[s]; };

@@ -10,8 +10,8 @@
 namespace stow::cpu::kernels {
 namespace {
 
-// to[i] = from[i * from_step + index[i] * stride], of indices in range. Several loads stand together, so that
-// many wait for memory at the same time.
+// to[i] = from[i * from_step + index[i] * stride], of indices in range. Several loads stand
+// together, so that many wait for memory at the same time.
 template <typename W, typename I>
 void read_within(W* to, int64_t to_step, const W* from, int64_t from_step, const I* index,
                  int64_t stride, int64_t n) {
@@ -32,8 +32,8 @@ void read_within(W* to, int64_t to_step, const W* from, int64_t from_step, const
   for (; i < n; ++i) to[i * to_step] = from[place(i)];
 }
 
-// to[i] = from[place of index vector i], or `filling` if there is one and the place is out of range,
-// for the vectors of a line.
+// to[i] = from[place of index vector i], or `filling` if there is one and the place is out of
+// range, for the vectors of a line.
 template <typename W, typename I>
 void read_line(W* to, int64_t to_step, const W* from, int64_t from_step, const I* index,
                int64_t index_step, int64_t n, const IndexVectors& vectors, const W* filling) {

@@ -1,5 +1,5 @@
-// Products of two bf16 operands on machines that multiply tiles of them (AMX). Their order of sums is
-// the instruction's, see gemm.h.
+// Products of two bf16 operands on machines that multiply tiles of them (AMX). Their order of sums
+// is the instruction's, see gemm.h.
 #include "stowage/runtime/cpu/kernels/gemm_thread.h"
 
 #if defined(__x86_64__) && defined(__GNUC__)
@@ -50,8 +50,9 @@ struct TileKernel : amx::TilePacking<EarlierK::kLow> {
     if (sums && !args.whole && !whole) {
       for (int64_t r = 0; r < rows; ++r)
         for (int h = 0; h < 2; ++h)
-          _mm512_store_ps(piece + r * kCols + h * kLanes,
-                          _mm512_maskz_loadu_ps(masks[h], args.prev + r * args.prev_stride + h * kLanes));
+          _mm512_store_ps(
+              piece + r * kCols + h * kLanes,
+              _mm512_maskz_loadu_ps(masks[h], args.prev + r * args.prev_stride + h * kLanes));
       std::fill_n(piece + rows * kCols, (kRows - rows) * kCols, 0.0f);
       into(piece, kCols, piece, kCols);
     } else {

@@ -1,7 +1,7 @@
-// Products of two bf16 operands on machines that multiply pairs of them (AVX-512-BF16). The same bits
-// as the widening kernel has: the instruction adds the product of the high halves, rounds, then that
-// of the low halves, so the earlier k goes into the high half. Only subnormal numbers differ: it takes
-// and gives zeros for them.
+// Products of two bf16 operands on machines that multiply pairs of them (AVX-512-BF16). The same
+// bits as the widening kernel has: the instruction adds the product of the high halves, rounds,
+// then that of the low halves, so the earlier k goes into the high half. Only subnormal numbers
+// differ: it takes and gives zeros for them.
 #include "stowage/runtime/cpu/kernels/gemm_thread.h"
 
 #if defined(__x86_64__) && defined(__GNUC__)
@@ -85,7 +85,8 @@ struct PairKernel : PairPacking {
 }  // namespace
 
 bool can_multiply_pairs() {
-  static const bool has = __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512bw");
+  static const bool has =
+      __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512bw");
   return has && gemm_target_is_avx512();
 }
 

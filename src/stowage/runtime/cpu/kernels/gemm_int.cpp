@@ -1,5 +1,5 @@
-// Products of integers: rare, so machines with AVX-512 run what is compiled for AVX2. Not where all of the
-// library is compiled for such a machine.
+// Products of integers: rare, so machines with AVX-512 run what is compiled for AVX2. Not where all
+// of the library is compiled for such a machine.
 #if !defined(HWY_DISABLED_TARGETS) && !defined(__AVX512F__)
 #define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3)
 #endif

@@ -12,7 +12,8 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 using D1 = hn::FixedTag<float, 1>;
 
-// R elements of C, one row or column after the other: their sums side by side, as each waits for itself.
+// R elements of C, one row or column after the other: their sums side by side, as each waits for
+// itself.
 template <int R>
 void few_elements(const float* a, const float* b, float* c, int64_t a_step, int64_t b_step,
                   int64_t c_step, const GemmDim& k, bool add) {

@@ -74,13 +74,20 @@ constexpr Types kTypes[] = {  // by SingleOp
 #define STOW_X(name, out, in, value, kernel) {held<in>(), held<out>(), sizeof(out)},
     STOW_FOR_EACH_SINGLE(STOW_X)
 #undef STOW_X
-    {Held::kByte, Held::kByte, 1}, {Held::kF32, Held::kF32, 4}, {Held::kNot, Held::kNot, 8},  // selects
-    {Held::kByte, Held::kByte, 1}, {Held::kF32, Held::kF32, 4}, {Held::kNot, Held::kNot, 8}};  // copies
+        {Held::kByte, Held::kByte, 1},
+    {Held::kF32, Held::kF32, 4},
+    {Held::kNot, Held::kNot, 8},  // selects
+    {Held::kByte, Held::kByte, 1},
+    {Held::kF32, Held::kF32, 4},
+    {Held::kNot, Held::kNot, 8}};  // copies
 static_assert(std::size(kTypes) == static_cast<size_t>(SingleOp::kNone));
 
-// The source of most operands among the first n, by those that the registers have: 16 last + before.
+// The source of most operands among the first n, by those that the registers have: 16 last +
+// before.
 constexpr std::array<uint8_t, 256> best_sources(size_t n) {
-  const auto count = [](const Source& s) { return std::popcount(s.last) + std::popcount(s.before); };
+  const auto count = [](const Source& s) {
+    return std::popcount(s.last) + std::popcount(s.before);
+  };
   std::array<uint8_t, 256> best = {};
   for (unsigned found = 0; found < 256; ++found)
     for (size_t i = 0; i < n; ++i)
@@ -143,7 +150,8 @@ class Registers {
       if ((moving >> (k + 1) & 1) != 0) continue;
       const bool is_choice = op == SingleOp::kSelect32 && k == 0;
       if (holds(s.args[k], is_choice ? Held::kByte : types.operands)) found.last |= 1u << k;
-      if (types.operands == Held::kF32 && last_.f32_before != nullptr && s.args[k] == last_.f32_before)
+      if (types.operands == Held::kF32 && last_.f32_before != nullptr &&
+          s.args[k] == last_.f32_before)
         found.before |= 1u << k;
     }
     const unsigned sources = found.last << 4 | found.before;
@@ -178,7 +186,8 @@ class Registers {
 };
 
 template <typename T, bool kLast, bool kBefore>
-[[gnu::always_inline]] inline T operand(const std::byte* at, float last, float before, uint32_t word) {
+[[gnu::always_inline]] inline T operand(const std::byte* at, float last, float before,
+                                        uint32_t word) {
   if constexpr (kBefore && held<T>() == Held::kF32)
     return before;
   else if constexpr (kLast && held<T>() == Held::kF32)
@@ -225,22 +234,22 @@ uint32_t word_at(const LastResults& last) {
   return last.is_byte ? load_single<uint8_t>(last.word) : load_single<uint32_t>(last.word);
 }
 
-// A handler goes to the next one without a return. For clang each is a function that ends in a tail call, as
-// a function of so many labels takes it minutes to compile. GCC 12 promises no tail calls; its handlers are
-// places in execute().
+// A handler goes to the next one without a return. For clang each is a function that ends in a tail
+// call, as a function of so many labels takes it minutes to compile. GCC 12 promises no tail calls;
+// its handlers are places in execute().
 #ifdef __clang__
-#define STOW_BEGIN(name)                                                                          \
-  void name([[maybe_unused]] const LoopInstruction* at, [[maybe_unused]] const LoopInstruction* begin, \
-            [[maybe_unused]] int64_t iteration, [[maybe_unused]] int64_t trip_count,              \
-            [[maybe_unused]] float last, [[maybe_unused]] float before,                           \
-            [[maybe_unused]] uint32_t word)
+#define STOW_BEGIN(name)                                                                       \
+  void name([[maybe_unused]] const LoopInstruction* at,                                        \
+            [[maybe_unused]] const LoopInstruction* begin, [[maybe_unused]] int64_t iteration, \
+            [[maybe_unused]] int64_t trip_count, [[maybe_unused]] float last,                  \
+            [[maybe_unused]] float before, [[maybe_unused]] uint32_t word)
 #define STOW_HANDLER(name) reinterpret_cast<void*>(&name)
-#define STOW_GO()                                                                                 \
-  [[clang::musttail]] return reinterpret_cast<Handler>(at->handler)(at, begin, iteration, trip_count, \
-                                                                    last, before, word)
+#define STOW_GO()                                                    \
+  [[clang::musttail]] return reinterpret_cast<Handler>(at->handler)( \
+      at, begin, iteration, trip_count, last, before, word)
 #define STOW_LEAVE() return
-using Handler = void (*)(const LoopInstruction*, const LoopInstruction*, int64_t, int64_t, float, float,
-                         uint32_t);
+using Handler = void (*)(const LoopInstruction*, const LoopInstruction*, int64_t, int64_t, float,
+                         float, uint32_t);
 #else
 #define STOW_BEGIN(name) name:
 #define STOW_HANDLER(name) &&name
@@ -262,9 +271,9 @@ void* const* execute(const LoopInstruction* const begin, int64_t trip_count,
   ++at;                                                                                           \
   STOW_GO()
 
-#define STOW_OPERAND(type, k, from_last, from_before)                                             \
-  operand<type, ((from_last) >> k & 1) != 0, ((from_before) >> k & 1) != 0>(s.args[k], last, before, \
-                                                                            word)
+#define STOW_OPERAND(type, k, from_last, from_before)                                        \
+  operand<type, ((from_last) >> k & 1) != 0, ((from_before) >> k & 1) != 0>(s.args[k], last, \
+                                                                            before, word)
 #define STOW_CASE(from, from_last, from_before, name, out_type, in_type, value)                   \
   STOW_BEGIN(name##_##from) {                                                                     \
     const Single& s = at->single;                                                                 \
@@ -467,8 +476,8 @@ LastResults link_loop(std::span<LoopInstruction> code, std::span<const uint8_t> 
       made.handler = handlers[kCommandHandlers + static_cast<size_t>(made.command) - 1];
     if (made.command == LoopCommand::kEnterNested) made.at_begin = {};
   }
-  // A loop's next iteration begins with the registers that the last one left. The first pass finds what they
-  // hold, the second one begins with it.
+  // A loop's next iteration begins with the registers that the last one left. The first pass finds
+  // what they hold, the second one begins with it.
   LastResults at_begin = {};
   const auto pass = [&](bool is_first) {
     bool holds = true;

@@ -45,7 +45,8 @@ int64_t MovingWindow::offset(const std::byte* const* starts) const {
   int64_t bytes = 0;
   for (size_t a = 0; a < starts_.size(); ++a) {
     const Start& s = starts_[a];
-    bytes += std::clamp<int64_t>(kernels::load_index(starts[a], s.dtype, 0), 0, s.last) * s.whole_bytes;
+    bytes +=
+        std::clamp<int64_t>(kernels::load_index(starts[a], s.dtype, 0), 0, s.last) * s.whole_bytes;
   }
   return bytes;
 }

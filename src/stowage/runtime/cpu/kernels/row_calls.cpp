@@ -147,14 +147,15 @@ void RowCalls::for_each_address(Call& call, F f) {
   }
 }
 
-// The single element that a load leaves in a register is read where it lies; the single element that a
-// store takes out of one is written there at once. What may be the same memory is read and written in
-// the order that it was.
+// The single element that a load leaves in a register is read where it lies; the single element
+// that a store takes out of one is written there at once. What may be the same memory is read and
+// written in the order that it was.
 void RowCalls::skip_copies(size_t n_operands) {
   const auto is_operand = [&](const std::byte* address) { return base_of(address) < n_operands; };
   const auto touches = [&](Call& call, bool writes) {  // memory of operands
     bool any = false;
-    for_each_address(call, [&](const std::byte*& a, bool w) { any |= w == writes && is_operand(a); });
+    for_each_address(call,
+                     [&](const std::byte*& a, bool w) { any |= w == writes && is_operand(a); });
     return any;
   };
   const auto mentions = [&](Call& call, const std::byte* address) {

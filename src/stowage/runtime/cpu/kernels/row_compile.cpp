@@ -170,7 +170,8 @@ bool Compiler::is_column_sum(int k) const {
 bool Compiler::has_interleaved_rows() const {
   for (int k = 0; k < plan_.n_inputs; ++k) {
     const PlanOperand& o = plan_.operands[static_cast<size_t>(k)];
-    if (o.span == Span::kFull && !o.unit_columns && o.inner_col == 1 && o.inner_row == plan_.inner_cols())
+    if (o.span == Span::kFull && !o.unit_columns && o.inner_col == 1 &&
+        o.inner_row == plan_.inner_cols())
       return true;
   }
   return false;

@@ -148,8 +148,8 @@ void plan_dims(const RowProgram& program, RowPlan& plan) {
     for (const Dim& d : cols) plan.cols *= d.extent;
     plan.rows = plan.groups * plan.group_rows;
   } else {
-    // The order of rows is that of column reductions, the order of columns that of row reductions; that of
-    // both is its caller's where the program runs in blocks.
+    // The order of rows is that of column reductions, the order of columns that of row reductions;
+    // that of both is its caller's where the program runs in blocks.
     if (!plan.in_blocks && !column_reductions)
       order_by_strides(rows, plan.n_inputs, plan.n_outputs);
     if (!plan.in_blocks && !row_reductions) order_by_strides(cols, plan.n_inputs, plan.n_outputs);

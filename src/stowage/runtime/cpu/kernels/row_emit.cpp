@@ -182,7 +182,8 @@ void Compiler::emit_step(int i, std::vector<PlanStep>& list) {
       p.out.index = output_operand(s);
       p.move = store_kernel(s.dtype);
       p.partials_offset = shared_bytes_;
-      shared_bytes_ += align_up(plan_.groups * plan_.chunks() * p.partial_cols * p.out.elem_bytes, 64);
+      shared_bytes_ +=
+          align_up(plan_.groups * plan_.chunks() * p.partial_cols * p.out.elem_bytes, 64);
       break;
     case StepKind::kStore:
       if (value(s.args[0]).fused_store == i) return;
@@ -426,7 +427,8 @@ bool Compiler::may_stream(int32_t k) const {
   constexpr int64_t kLine = 64;
   const PlanOperand& o = plan_.operands[static_cast<size_t>(k)];
   const auto in_lines = [&](int64_t stride) { return stride * o.elem_bytes % kLine == 0; };
-  if (plan_.in_blocks || k < plan_.n_inputs || !o.unit_columns || register_dtype(o.dtype) != DType::kF32 ||
+  if (plan_.in_blocks || k < plan_.n_inputs || !o.unit_columns ||
+      register_dtype(o.dtype) != DType::kF32 ||
       !std::all_of(o.row_strides.begin(), o.row_strides.end(), in_lines) || !in_lines(plan_.c_tile))
     return false;
   const auto is_it = [&](const Place& p) { return p.kind == Place::kOperand && p.index == k; };

@@ -248,7 +248,8 @@ MapKernel f32_hypot_kernel();
 /// i32 for each row, which may be out of range).
 ReduceRowsKernel f32_one_hot_sum_kernel();
 /// x + e for kAdd, x - e for kSub, with e = (column == position ? c : 0); null for other ops. x is
-/// arg 0, or arg 0 * arg 1 for `of_product`; the next args are c and position (one i32 for each row).
+/// arg 0, or arg 0 * arg 1 for `of_product`; the next args are c and position (one i32 for each
+/// row).
 MapKernel f32_one_hot_add_kernel(OpKind outer, bool of_product);
 /// silu(arg 0), or silu(arg 0) times arg 1: f32, bf16 or f16, every op rounded to `round`.
 MapKernel f32_gate_kernel(bool has_factor);

@@ -1,5 +1,5 @@
-// A comparison and the choice that it makes in one pass over a tile; bounds on both sides; rows of one-hot.
-// The bits are those of the single steps.
+// A comparison and the choice that it makes in one pass over a tile; bounds on both sides; rows of
+// one-hot. The bits are those of the single steps.
 #include <algorithm>
 #include <cstring>
 

@@ -54,7 +54,8 @@ struct BF16Lanes {
   // middle, or on it below an odd one.
   static HWY_INLINE hn::Vec<DU32> narrow(DF, VF even, VF odd) {
     const DU32 du;
-    const auto lower = hn::Add(hn::Set(du, 0x200000), hn::Mul(hn::Set(du, 0x20002), hn::Iota(du, 0)));
+    const auto lower =
+        hn::Add(hn::Set(du, 0x200000), hn::Mul(hn::Set(du, 0x20002), hn::Iota(du, 0)));
     const auto upper = hn::Add(lower, hn::Set(du, 0x10001));
     const __m512i a = _mm512_castps_si512(even.raw), b = _mm512_castps_si512(odd.raw);
     const __m512i high = _mm512_permutex2var_epi16(a, upper.raw, b);
@@ -397,7 +398,8 @@ void gate_grad(const KernelCall& c) {
       outs[o] = const_cast<std::byte*>(c.more[o - 1].data) + r * c.more[o - 1].row_step;
     const auto n = static_cast<size_t>(c.cols);
     const auto in_forms = [&](auto lanes) {
-      gate_grad_forms<decltype(lanes), kOuts>(args, arg_forms, outs, out_forms, c.round, n, c.ahead);
+      gate_grad_forms<decltype(lanes), kOuts>(args, arg_forms, outs, out_forms, c.round, n,
+                                              c.ahead);
     };
     if (native) gate_row<F32Lanes, GateGrad<kOuts>>(args, outs, n, c.ahead);
     else if (bf16) gate_row<BF16Lanes, GateGrad<kOuts>>(args, outs, n, c.ahead);

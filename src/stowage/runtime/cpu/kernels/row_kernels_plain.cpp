@@ -1,6 +1,7 @@
 // Map kernels whose loops the compiler makes vectors of: arithmetic of f64, the integers and bool,
-// comparisons, choices and conversions, those of f32 among them where it lies in memory as it is. Once for each instruction set; the bits are the same in all,
-// as nothing is contracted and every operation is exact or rounded as IEEE has it.
+// comparisons, choices and conversions, those of f32 among them where it lies in memory as it is.
+// Once for each instruction set; the bits are the same in all, as nothing is contracted and every
+// operation is exact or rounded as IEEE has it.
 #include <algorithm>
 #include <bit>
 #include <concepts>
@@ -88,9 +89,9 @@ void plain2(const KernelCall& c) {
   }
 }
 
-// Remainders by one divisor a row, by way of its reciprocal in double, which is made too large by 2^-50 of
-// itself: no quotient comes out below an integer that it is, and as dividends are below 2^32, none reaches
-// an integer that it is not.
+// Remainders by one divisor a row, by way of its reciprocal in double, which is made too large by
+// 2^-50 of itself: no quotient comes out below an integer that it is, and as dividends are below
+// 2^32, none reaches an integer that it is not.
 void rem_i32(const KernelCall& c) {
   using Rem = scalar::Binary<OpKind::kRem, int32_t>;
   for (int64_t r = 0; r < c.rows; ++r) {
@@ -110,7 +111,8 @@ void rem_i32(const KernelCall& c) {
     STOW_INDEPENDENT
     for (int64_t i = 0; i < c.cols; ++i) {
       const auto quotient = static_cast<int32_t>(x[i] * inverse);
-      y[i] = static_cast<int32_t>(scalar::wide(x[i]) - scalar::wide(quotient) * scalar::wide(divisor));
+      y[i] =
+          static_cast<int32_t>(scalar::wide(x[i]) - scalar::wide(quotient) * scalar::wide(divisor));
     }
   }
 }
@@ -130,7 +132,8 @@ void plain_select(const KernelCall& c) {
   T splats[2][kPart];
   for (int64_t r = 0; r < c.rows; ++r) {
     T* out = reinterpret_cast<T*>(c.out + r * c.out_row_step);
-    const auto* conditions = reinterpret_cast<const uint8_t*>(c.args[0].data + r * c.args[0].row_step);
+    const auto* conditions =
+        reinterpret_cast<const uint8_t*>(c.args[0].data + r * c.args[0].row_step);
     if (c.args[0].splat) {
       copy_chosen(out, c.args[*conditions != 0 ? 1 : 2], r, c.cols);
       continue;

@@ -356,7 +356,8 @@ void reduce_rows_f32(const ReduceRowsCall& c) {
   // An exponential hides the additions by itself, long rows come faster one after another, and
   // values that are kept are those of one row.
   constexpr int64_t kShort = 512;
-  const bool together = c.cols < (Op::kExtreme ? 4 * kReduceLanes : kShort) && c.keep.data == nullptr;
+  const bool together =
+      c.cols < (Op::kExtreme ? 4 * kReduceLanes : kShort) && c.keep.data == nullptr;
   if constexpr (!std::is_same_v<Term, TermExp>)
     for (; together && r + 4 <= c.rows; r += 4) reduce_some_rows<Op, Term, 4>(d, c, r);
   for (; r < c.rows; ++r) reduce_some_rows<Op, Term, 1>(d, c, r);
@@ -379,7 +380,8 @@ HWY_INLINE void sum_with_squares(DF d, const float* a, const float* b, const flo
   const size_t lanes = hn::Lanes(d);
   const auto fold = [&](size_t at) HWY_ATTR {
     for (size_t k = 0; k < kVectors; ++k, at += lanes) {
-      const VF x = hn::LoadU(d, c + at), inner = hn::Mul(hn::LoadU(d, a + at), hn::LoadU(d, b + at));
+      const VF x = hn::LoadU(d, c + at),
+               inner = hn::Mul(hn::LoadU(d, a + at), hn::LoadU(d, b + at));
       if constexpr (kKeeps) hn::StoreU(inner, d, keep + at);
       squares[k] = hn::Add(squares[k], hn::Mul(x, x));
       sum[k] = hn::Add(sum[k], hn::Mul(inner, x));

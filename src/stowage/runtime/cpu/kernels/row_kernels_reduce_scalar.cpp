@@ -95,7 +95,8 @@ void one_hot_sum_f32(const ReduceRowsCall& c) {
     const int64_t i = column - c.at_col;
     if (i < 0 || i >= c.cols) continue;
     float x;
-    std::memcpy(&x, c.args[0].data + r * c.args[0].row_step + (c.args[0].splat ? 0 : i * 4), sizeof(x));
+    std::memcpy(&x, c.args[0].data + r * c.args[0].row_step + (c.args[0].splat ? 0 : i * 4),
+                sizeof(x));
     *out += x;
   }
 }

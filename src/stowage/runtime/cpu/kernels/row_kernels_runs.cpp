@@ -1,5 +1,6 @@
 // Sums over rows that lie in memory run by run, as over the first and the last axis of three.
-// The order of additions is that of row_kernels_reduce.cpp: column c of a block goes to lane c % kReduceLanes.
+// The order of additions is that of row_kernels_reduce.cpp: column c of a block goes to lane c %
+// kReduceLanes.
 #include <algorithm>
 
 #include "stowage/runtime/cpu/kernels/row_kernels_runs.h"

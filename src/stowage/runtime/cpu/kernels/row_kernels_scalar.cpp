@@ -1,5 +1,5 @@
-// Map kernels by op and dtype, and those that are left of f64, the integers and bool: what calls the C
-// library or loops for each element.
+// Map kernels by op and dtype, and those that are left of f64, the integers and bool: what calls
+// the C library or loops for each element.
 #include <cstring>
 
 #include "stowage/base/error.h"

@@ -36,7 +36,8 @@ class StepOrder {
     return s.kind == StepKind::kStore || s.kind == StepKind::kReduceColumns;
   }
 
-  // Steps that are not placed yet and that step i needs, itself included; counting stops at `enough`.
+  // Steps that are not placed yet and that step i needs, itself included; counting stops at
+  // `enough`.
   size_t steps_to_go(int32_t i, size_t enough) {
     ++stamp_;
     size_t n = 0;
@@ -44,7 +45,8 @@ class StepOrder {
     while (!stack.empty() && n < enough) {
       const int32_t at = stack.back();
       stack.pop_back();
-      if (place_[static_cast<size_t>(at)] >= 0 || seen_[static_cast<size_t>(at)] == stamp_) continue;
+      if (place_[static_cast<size_t>(at)] >= 0 || seen_[static_cast<size_t>(at)] == stamp_)
+        continue;
       seen_[static_cast<size_t>(at)] = stamp_;
       ++n;
       for (int32_t a : step(at).args)

@@ -34,7 +34,8 @@ RowOverlaps overlaps_of(const UnrolledRows& unrolled, const RowOverlaps& overlap
     for (size_t i = 0; i < unrolled.inputs.size(); ++i) {
       const UnrolledRows::Base &out = unrolled.outputs[k], &in = unrolled.inputs[i];
       Overlap overlap = overlaps.of(out.operand, in.operand);
-      if (overlap == Overlap::kAlways && out.offset_bytes != in.offset_bytes) overlap = Overlap::kNever;
+      if (overlap == Overlap::kAlways && out.offset_bytes != in.offset_bytes)
+        overlap = Overlap::kNever;
       known.set(k, i, overlap);
     }
   return known;
@@ -66,13 +67,16 @@ std::shared_ptr<const CompiledRowProgram::Copy> CompiledRowProgram::find_copy(
   kernels::sort_by_stride(copy.nest, 0);
   kernels::merge(copy.nest);
   constexpr int64_t kShort = 8;
-  copy.has_dense_rows = copy.nest.empty() || (copy.nest.back().stride == std::array<int64_t, 2>{1, 1} &&
-                                              copy.nest.back().extent > kShort);
+  copy.has_dense_rows =
+      copy.nest.empty() ||
+      (copy.nest.back().stride == std::array<int64_t, 2>{1, 1} && copy.nest.back().extent > kShort);
   return std::make_shared<const Copy>(std::move(copy));
 }
 
 CompiledRowProgram::CompiledRowProgram(const RowProgram& program, const RowOverlaps& overlaps)
-    : copy_(find_copy(program)), n_inputs_(program.inputs.size()), n_outputs_(program.outputs.size()) {
+    : copy_(find_copy(program)),
+      n_inputs_(program.inputs.size()),
+      n_outputs_(program.outputs.size()) {
   std::optional<UnrolledRows> unrolled = unroll_reversed(program);
   const RowProgram& made = unrolled ? unrolled->program : program;
   const RowOverlaps known = unrolled ? overlaps_of(*unrolled, overlaps) : overlaps;
@@ -111,7 +115,8 @@ void CompiledRowProgram::run(std::span<const std::byte* const> inputs,
   run_plan(*plan_, *aliasing_plan_, read, written, scratch, threads);
 }
 
-RowProgramRunner::RowProgramRunner(const RowProgram& program, int threads, const RowOverlaps& overlaps)
+RowProgramRunner::RowProgramRunner(const RowProgram& program, int threads,
+                                   const RowOverlaps& overlaps)
     : program_(program, overlaps), threads_(threads) {
   const CompiledRowProgram& p = program_;
   calls_ = RowCalls::make(p.plan_, threads, p.inputs_, p.outputs_);

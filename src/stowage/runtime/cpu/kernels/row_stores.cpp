@@ -1,5 +1,5 @@
-// Steps of a row program that write outputs: stores that a value's own kernel does, and values that lie in
-// an output until that is stored.
+// Steps of a row program that write outputs: stores that a value's own kernel does, and values that
+// lie in an output until that is stored.
 #include "stowage/runtime/cpu/kernels/row_compiler.h"
 
 namespace stow::cpu::rows {
@@ -64,8 +64,8 @@ bool Compiler::can_park(int i, int store) {
   const Value& v = value(i);
   const Step& s = step(store);
   const PlanOperand& out = operand(output_operand(s));
-  if (s.kind != StepKind::kStore || value(s.args[0]).fused_store != store || out.dtype != DType::kF32 ||
-      !fills(v, out) || v.level >= store_phase(s))
+  if (s.kind != StepKind::kStore || value(s.args[0]).fused_store != store ||
+      out.dtype != DType::kF32 || !fills(v, out) || v.level >= store_phase(s))
     return false;
   const int end = store_phase(s), last = maker_of(s.args[0]);
   bool possible = true;

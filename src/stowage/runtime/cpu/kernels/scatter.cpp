@@ -278,8 +278,9 @@ void scatter_rows(const GatherParams& params, const TensorView& y, const TensorV
         for (int64_t i = 0; i < length; ++i) sum[i] = widen(t[i * line.stride[1]]);
         for (int32_t v = head[row]; v >= 0; v = next[v]) {
           walk.seek(v);
-          update_row<Folded<Sum>>(sum, 1, from + walk.offset[0] + inner.offset[0] + first * line.stride[0],
-                  line.stride[0], length);
+          update_row<Folded<Sum>>(sum, 1,
+                                  from + walk.offset[0] + inner.offset[0] + first * line.stride[0],
+                                  line.stride[0], length);
         }
         for (int64_t i = 0; i < length; ++i) narrow(sum[i], t[i * line.stride[1]]);
       }
@@ -292,8 +293,8 @@ struct PlaceRange {
   uint32_t first = 0, n = std::numeric_limits<uint32_t>::max();
 };
 
-// Updates element place[i] of `to` with element source[i] of `from`, in order; where `source` is null, with
-// the i-th if the place is in `range`. from_step counts elements.
+// Updates element place[i] of `to` with element source[i] of `from`, in order; where `source` is
+// null, with the i-th if the place is in `range`. from_step counts elements.
 using UpdatePlaces = void (*)(std::byte* to, const int32_t* place, const std::byte* from,
                               int64_t from_step, const int32_t* source, int64_t n,
                               PlaceRange range);
@@ -312,8 +313,8 @@ void update_places(std::byte* to_bytes, const int32_t* place, const std::byte* f
       F::apply(to[static_cast<size_t>(place[i])], from[source[i] * from_step]);
 }
 
-// A line of index vectors with the elements that they lead to; addresses are those of the first, steps count
-// elements.
+// A line of index vectors with the elements that they lead to; addresses are those of the first,
+// steps count elements.
 struct ScatterLine {
   std::byte* to;
   int64_t to_step, to_bytes;
@@ -324,8 +325,8 @@ struct ScatterLine {
   int64_t n;
 };
 
-// Updates of a line that fall into rows [low, high) of the first component's axis. Where they go is found for
-// a part of the line at a time, so that the loops that update know nothing of indices.
+// Updates of a line that fall into rows [low, high) of the first component's axis. Where they go is
+// found for a part of the line at a time, so that the loops that update know nothing of indices.
 template <typename I>
 void update_line(const ScatterLine& line, const IndexVectors& vectors, int64_t low, int64_t high,
                  UpdatePlaces update) {
@@ -336,8 +337,8 @@ void update_line(const ScatterLine& line, const IndexVectors& vectors, int64_t l
   // Indices that are the places themselves are looked at once, in the loop that updates.
   if constexpr (std::is_same_v<I, int32_t>)
     if (is_plain && line.to_step == 0 && stride == 1)
-      return update(line.to, reinterpret_cast<const int32_t*>(line.index), line.from, line.from_step,
-                    nullptr, line.n,
+      return update(line.to, reinterpret_cast<const int32_t*>(line.index), line.from,
+                    line.from_step, nullptr, line.n,
                     {static_cast<uint32_t>(low), static_cast<uint32_t>(high - low)});
   for (int64_t begin = 0; begin < line.n; begin += kIndexChunk) {
     const int64_t n = std::min(kIndexChunk, line.n - begin);
@@ -356,7 +357,8 @@ void update_line(const ScatterLine& line, const IndexVectors& vectors, int64_t l
       int64_t place = i * line.to_step;
       bool within = true;
       for (size_t k = 0; k < components.size(); ++k) {
-        const int64_t start = as_start(vector[static_cast<int64_t>(k) * vectors.component_stride()]);
+        const int64_t start =
+            as_start(vector[static_cast<int64_t>(k) * vectors.component_stride()]);
         within = within && start >= (k == 0 ? low : 0) &&
                  start <= (k == 0 ? high - 1 : components[k].last_start);
         if (within) place += start * components[k].stride;
@@ -443,8 +445,8 @@ void scatter_typed(const GatherParams& params, const TensorView& y, const Tensor
                    const TensorView& updates, int threads) {
   if (goes_by_elements(params, y, indices, updates))
     return scatter_elements(params, y, indices, updates, update_places<F, T, U>, threads);
-  scatter_direct(params, y, indices, updates, update_row_at<F, T, U>, dense_kernel<F, T, U>(y.dtype),
-                 threads);
+  scatter_direct(params, y, indices, updates, update_row_at<F, T, U>,
+                 dense_kernel<F, T, U>(y.dtype), threads);
 }
 
 // Half types where windows overlap in part or are single elements: the whole destination in f32.

@@ -82,8 +82,9 @@ void replace_key(Wide& entry, uint64_t bits) { entry.key = bits; }
 uint64_t key_of(Narrow entry) { return entry >> 32; }
 uint64_t key_of(const Wide& entry) { return entry.key; }
 
-// to[i] = from[position of entry i], along one lane. If both are the same memory the entries hold the lane
-// in between, in the place of their keys; Level::sort_can_share (passes/lower_level.cpp) says when they can.
+// to[i] = from[position of entry i], along one lane. If both are the same memory the entries hold
+// the lane in between, in the place of their keys; Level::sort_can_share (passes/lower_level.cpp)
+// says when they can.
 template <typename E>
 void permute(E* entries, int64_t n, const TensorView& from, int64_t from_offset,
              int64_t from_stride, const TensorView& to, int64_t to_offset, int64_t to_stride) {
@@ -92,7 +93,8 @@ void permute(E* entries, int64_t n, const TensorView& from, int64_t from_offset,
     const W* f = reinterpret_cast<const W*>(from.data) + from_offset;
     W* t = reinterpret_cast<W*>(to.data) + to_offset;
     if (from.data == to.data) {
-      for (int64_t i = 0; i < n; ++i) replace_key(entries[i], f[position(entries[i]) * from_stride]);
+      for (int64_t i = 0; i < n; ++i)
+        replace_key(entries[i], f[position(entries[i]) * from_stride]);
       for (int64_t i = 0; i < n; ++i) t[i * to_stride] = static_cast<W>(key_of(entries[i]));
       return;
     }
@@ -153,8 +155,8 @@ void for_each_lane(int64_t axis_number, Order order, Views in, Views out, void* 
   });
 }
 
-// Orders n keys digit by digit, the lowest first, in turns between `keys` and as much spare memory. Returns
-// which of the two they end up in.
+// Orders n keys digit by digit, the lowest first, in turns between `keys` and as much spare memory.
+// Returns which of the two they end up in.
 template <int kBits, typename U>
 U* sort_by_digits(U* keys, U* spare, int64_t n) {
   constexpr U kMask = (U{1} << kBits) - 1;
@@ -186,9 +188,9 @@ T from_ordered(U key, bool descending) {
   return x;
 }
 
-// Lanes that are sorted by nothing but themselves need no positions: elements with equal keys are the same.
-// Floats have two exceptions, NaNs and zeros of both signs, which are written in the order that they came in.
-// The scratch of a lane holds two lists of keys instead of one of entries.
+// Lanes that are sorted by nothing but themselves need no positions: elements with equal keys are
+// the same. Floats have two exceptions, NaNs and zeros of both signs, which are written in the
+// order that they came in. The scratch of a lane holds two lists of keys instead of one of entries.
 template <typename T>
 void sort_values(int64_t axis_number, bool descending, const TensorView& x, const TensorView& y,
                  void* scratch, int threads) {
@@ -276,8 +278,8 @@ void sort(const AxisParams& params, Views in, Views out, void* scratch, int thre
       [&](auto* entries, const std::vector<Walk<2>>& walks) {
         for (size_t k = 0; k < in.size(); ++k)
           if (!is_overwritten(k))
-            permute(entries, in[0].dims[axis], in[k], walks[k].offset[1], in[k].strides[axis], out[k],
-                    walks[k].offset[0], out[k].strides[axis]);
+            permute(entries, in[0].dims[axis], in[k], walks[k].offset[1], in[k].strides[axis],
+                    out[k], walks[k].offset[0], out[k].strides[axis]);
       });
 }
 

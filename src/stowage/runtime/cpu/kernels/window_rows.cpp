@@ -121,7 +121,8 @@ void fold_row(const WindowRow& r, const T* x, T* y) {
     for (int64_t b = 0; b < r.n_bases; ++b)
       for (int64_t t = 0; t < r.n_line; ++t) {
         const WindowLineTap& tap = r.line[t];
-        const int64_t skipped = std::max<int64_t>((o0 - tap.first + r.line_step - 1) / r.line_step, 0);
+        const int64_t skipped =
+            std::max<int64_t>((o0 - tap.first + r.line_step - 1) / r.line_step, 0);
         const int64_t last = (o0 + n - tap.first + r.line_step - 1) / r.line_step;
         const int64_t count = std::min(last, tap.count) - skipped;
         if (count <= 0) continue;
@@ -252,7 +253,8 @@ void window_row_of(OpKind op, const WindowRow& r, const void* x, void* y, bool w
 
 // Runs rows of floats and i32. Windows of the other dtypes are rare and compiled for one
 // instruction set alone.
-void run_window_row(OpKind op, DType dtype, const WindowRow& row, const void* x, void* y, bool wide) {
+void run_window_row(OpKind op, DType dtype, const WindowRow& row, const void* x, void* y,
+                    bool wide) {
   kernels::with_dtype(dtype, [&](auto t) {
     if constexpr (has_own_loops<decltype(t)>) window_row_of<decltype(t)>(op, row, x, y, wide);
   });
