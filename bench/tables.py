@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Writes a machine's section of docs/benchmarks.md: the training step beside JAX and PyTorch, products beside
-oneDNN, attention beside PyTorch, and where the time of a step goes.
+"""Measures a machine's section of docs/benchmarks.md: the training step beside JAX and PyTorch, products beside
+oneDNN, attention beside PyTorch, and where the time of a step goes. bench/machine_table.py writes it.
 
   ./stowage bench tables [--machine NAME] [--rounds 2] [--steps 3] [--compile] [--compare FILE] [--isa avx2]
 
 It takes some 20 minutes. Run from the root of a checkout that has been built, with ../shared/peers beside it.
---machine is the section's heading; a section of that name is replaced. --compare takes
+--machine is the section's heading; a section of that name is replaced, except for rows of other commands and the
+text from its first ### on. --compare takes
 the output of a run of ../shared/peers/compare instead of making one. --compile adds compiled PyTorch to the
 peers. --isa avx2 holds everybody to that.
 """
@@ -20,6 +21,8 @@ import re
 import statistics
 import subprocess
 import tempfile
+
+import machine_table
 
 CONFIGS = ["small", "medium", "vocab", "long"]
 GOALS = {"small": 1.3, "medium": 1.2, "vocab": 1.7, "long": 1.2}  # f32, of the better peer
@@ -331,69 +334,46 @@ def allowed(name, results, runs, rows):
     cores = len(os.sched_getaffinity(0))
     seconds = p["flops"] / (cores * p["product_flops_per_s"])
     update = update_seconds(config, rows)
-    bounds = [(seconds, f" Its {1e-9 * p['flops']:.0f} GFLOP of products alone, at the best rate of one, allow {{:.2f}}"),
-              (seconds + update, "; with the update of the weights, at the rate of a loop of its traffic, {:.2f}")]
+    bounds = [(seconds, f" Upper bounds: {{:.2f}} for its {1e-9 * p['flops']:.0f} GFLOP of products alone at the best rate of "
+                        "one"),
+              (seconds + update, "; {:.2f} with the update of the weights at the rate of a loop of its traffic")]
     if config == "vocab":
         most = SAVE_ALL["vocab"] * results["vocab", "f32"]["jax"]["planned"] * MIB
         flops, head, at_a_time = head_products(p, most)
         bounds.append(((p["flops"] - flops) / (cores * p["product_flops_per_s"]) + head + update,
-                       f"; and with the three products of its head at the better of our rates and oneDNN's for their "
-                       f"shapes on every core, {at_a_time} tokens at a time, as many as the goal for memory allows, "
-                       "{:.2f}"))
+                       f"; {{:.2f}} with the three products of its head at the better of our rates and oneDNN's for their "
+                       f"shapes on every core, {at_a_time} tokens at a time, as many as the goal for memory allows"))
     best = max(r["tokens"] for r in peers(results[config, dtype]).values())
     ratios = [p["tokens"] / s / best for s, _ in bounds]
-    return ("".join(text.format(ratio) for ratio, (_, text) in zip(ratios, bounds)) + "; "
-            + judged(min(ratios), GOALS[config]) + ".")
+    return "".join(text.format(ratio) for ratio, (_, text) in zip(ratios, bounds)) + judged(min(ratios), GOALS[config])
 
 
 def judged(bound, goal):
-    return "the goal is beyond that" if bound < goal else "no bound is known that forbids the goal"
+    return ". The goal is above the last bound." if bound < goal else ". No known bound forbids the goal."
 
 
-def missed(results, widened, runs, products, attention, rows, clock):
-    """What falls short of the goals, in sentences."""
-    for line in step_table(results):
+def limits(results, runs, rows):
+    """What is known to limit the goals that are missed, in sentences. The table marks all missed goals."""
+    for line in verdict_table(results):
         if "**no**" in line:
             name, ratio, goal = (cell.strip() for cell in line.split("|")[1:4])
-            yield (f"- {name}: {ratio} times the better peer; the goal is {goal}."
-                   + allowed(name, results, runs, rows))
-    for (config, dtype), result in results.items():
-        if not losses_apart(result) <= APART:
-            yield f"- {config} {dtype}: losses are {losses_apart(result):.1e} from a peer's; at most {APART:g} is the goal."
-        if ready(result) < READY:
-            yield f"- {config} {dtype}: ready {ready(result):.1f} times faster than JAX; {READY} times is the goal."
-    for line in memory_table(results, runs):
-        if "**no**" in line:
-            cells = [cell.strip() for cell in line.split("|")[1:-1]]
-            for share, goal, met, what in ((*cells[-6:-3], "saving all"), (*cells[-3:], "in 10 % more time")):
-                if met == "**no**":
-                    yield f"- {cells[0]}: {share} of JAX's memory {what}; {goal} is the goal."
-    for line in widened:
-        if "**no**" in line:
-            config, _, _, ratio, _ = (cell.strip() for cell in line.split("|")[1:-1])
-            yield f"- {config} in bf16 is {ratio} times as fast as in f32; {GOAL_WIDENED} is the goal."
+            bounds = allowed(name, results, runs, rows)
+            if bounds:
+                yield f"- {name} is {ratio} times as fast as the better peer; the goal is {goal}.{bounds}"
     medium = runs["medium", "save_all"][1]
     over = medium["least"] * medium["product_flops_per_s"] / medium["flops"]
     if over > 1.15:
-        yield (f"- medium takes {over:.2f} times its FLOPs at the best product rate of one thread; 1.15 is the goal. With products "
-               f"and attention at that rate, and rows at that of a loop of their traffic: {medium_bound(medium, rows):.2f}.")
-    if clock > 1.15:
-        yield f"- By the clock on every core, medium takes {clock:.2f} times its FLOPs at the best product rate; 1.15 is the goal."
-    short = [r for r in products if r.startswith("| 1 x") and float(r.split("|")[-2]) < 0.95]
-    if short:
-        yield f"- {len(short)} of {len(products) - 2} products reach less than 95 % of oneDNN's rate."
-    for line in attention[2:]:
-        cells = [cell.strip() for cell in line.split("|")[1:-1]]
-        for ratio, what in ((cells[4], "forward"), (cells[7], "backward")):
-            if float(ratio) < 1:
-                yield f"- Attention {what} of {cells[0]} in {cells[1]} is {ratio} times as fast as PyTorch's; 1 is the goal."
+        yield (f"- On one thread, medium takes {over:.2f} times the time of its FLOPs at the best product rate; 1.15 is the goal."
+               f" It would take {medium_bound(medium, rows):.2f} times if products and attention reached that rate, and row"
+               " programs the rate of a loop of their traffic.")
     in_caches = {}  # of one thread, by program
     for line in rows[2:]:
         name, threads, rate, triad, *_, in_cache, _ = (cell.strip() for cell in line.split("|")[1:])
         in_caches.setdefault(name, float(in_cache or "nan"))
         if "**no**" in line:
-            yield (f"- {name} on {threads} threads moves {rate} GB/s; 80 % of the triad's {triad} is the goal. One thread moves "
-                   f"{in_caches[name]:.1f} of rows in its second cache, where no memory holds it back.")
+            on = "one thread" if threads == "1" else f"{threads} threads"
+            yield (f"- {name} on {on} moves {rate} GB/s; 80 % of the triad's {triad} is the goal. One thread moves "
+                   f"{in_caches[name]:.1f} of rows in its second cache, where memory does not limit it.")
 
 
 def benchmarks(program, *arguments, **held):
@@ -466,8 +446,7 @@ def main():
                    "--rounds", o.rounds, "--steps", o.steps, *([] if o.compile else ["--no-compile"]), ok=(0, 1))
         (BUILD / "compare.txt").write_text(text)
     results = step_results(text)
-    widened = [] if has_bf16() else ["", "bf16 beside f32, ours alone: there are no products of bf16 here.", "",
-                                     *widened_table()]
+    widened = [] if has_bf16() else list(widened_table())
     runs = all_measured()
     products, small, rates = list(product_table()), list(small_product_table()), benchmarks("rows_bench")
     use_best_rate(runs, products)
@@ -476,34 +455,18 @@ def main():
     python = run("bash", "-c", 'echo "${STOW_PEERS:-$HOME/.cache/stowage-peers}/bin/python"').strip()
     attention = list(attention_table(python))
     versions = run(python, "-c", "import jax, torch; print('JAX', jax.__version__, 'and PyTorch', torch.__version__)")
-    page_section = [
-        f"{machine()}; {versions.strip()}; {datetime.date.today()}; commit "
-        f"{run('git', 'rev-parse', '--short', 'HEAD').strip()}. {o.note}".strip(), "",
-        *verdict_table(results), *widened, "",
-        "What misses its goal:", "",
-        *(list(missed(results, widened, runs, products, attention, rows, clock[0])) or ["Nothing."]), "",
-        "<details><summary>All tables of this machine</summary>", "",
-        "**The training step**", "", *step_table(results), "",
-        "**Memory**", "", *memory_table(results, runs), "",
-        "**Products**", "", *products, "",
-        "Few rows or columns, and batches of small products, f32:", "", *small, "",
-        "**Attention**", "", *attention, "",
-        "**Row programs**", "", *rows, "", streamed_triad(rates), "",
-        "**Where the time goes**", "", *profile_tables(runs, *clock), "",
-        "</details>"]
+    steps, memory = list(step_table(results)), list(memory_table(results, runs))
+    intro = (f"**{datetime.date.today()}**, commit {run('git', 'rev-parse', '--short', 'HEAD').strip()}. {machine()}; "
+             f"{versions.strip()}. {o.note}").strip()
+    table = [*machine_table.step_rows(list(verdict_table(results)), steps, widened),
+             *machine_table.memory_rows(steps, memory),
+             *machine_table.product_rows(products, small),
+             *machine_table.attention_rows(attention),
+             *machine_table.row_program_rows(rows, streamed_triad(rates)),
+             *machine_table.profile_rows(list(profile_tables(runs, *clock)))]
     page = ROOT / "docs/benchmarks.md"
-    page.write_text(with_section(page.read_text(), o.machine, "\n".join(page_section)))
-
-
-def with_section(page, title, text):
-    """The page with `text` as section `title`, in the place of the one so called, or as the last."""
-    sections = re.split(r"^(?=## )", page, flags=re.M)
-    section = f"## {title}\n\n{text}\n"
-    for i, old in enumerate(sections):
-        if old.startswith(f"## {title}\n"):
-            sections[i] = section + ("\n" if i + 1 < len(sections) else "")
-            return "".join(sections)
-    return page.rstrip("\n") + "\n\n" + section
+    page.write_text(machine_table.with_section(page.read_text(), o.machine, intro, table,
+                                                list(limits(results, runs, rows))))
 
 
 if __name__ == "__main__":

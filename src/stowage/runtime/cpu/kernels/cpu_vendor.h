@@ -4,7 +4,7 @@
 
 namespace stow::cpu {
 
-/// True if AMD made this processor. By AMD's documents and our measurements (docs/benchmarks*.md),
+/// True if AMD made this processor. By AMD's documents and our measurements (docs/benchmarks.md),
 /// AMD's products of pairs of bf16 (AVX-512-BF16) are fast and its L1 cache fetches many lines at a
 /// time. Intel's products are slow, and its L1 cache fetches few lines at a time.
 inline bool made_by_amd() {
