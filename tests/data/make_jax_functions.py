@@ -1,4 +1,4 @@
-"""Writes jax_functions.json: JAX's results and gradients for tests/unit/api/jax_functions_test.cpp.
+"""Writes jax_functions.json: JAX's results and gradients for tests/conformance/jax_functions_test.cpp.
 
 Run with JAX 0.10 on a CPU: JAX_PLATFORMS=cpu python make_jax_functions.py > jax_functions.json
 

@@ -1,4 +1,4 @@
-"""Writes jax_values.json: inputs and results of JAX for tests/unit/api/jax_values_test.cpp.
+"""Writes jax_values.json: inputs and results of JAX for tests/conformance/jax_values_test.cpp.
 
 Run with JAX 0.10 on a CPU: JAX_PLATFORMS=cpu python make_jax_values.py > jax_values.json
 """

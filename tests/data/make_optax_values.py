@@ -1,4 +1,4 @@
-"""Writes optax_values.json: ten steps of optax for tests/unit/optim/optax_values_test.cpp.
+"""Writes optax_values.json: ten steps of optax for tests/unit/optim/optimizers_test.cpp.
 
 Run with optax 0.2.8 and JAX 0.10 on a CPU: JAX_PLATFORMS=cpu python make_optax_values.py > optax_values.json
 The names of the cases are those of the table in the test, which says the same in C++.

@@ -105,5 +105,28 @@ TEST(GraphText, EveryPrefixOfATextIsRefused) {
     EXPECT_FALSE(parse_graph(std::string_view(text).substr(0, n), "f", sample_policy).ok()) << n;
 }
 
+TEST(ProvenanceOfNodes, PrintsAndParsesBackWithThePass) {
+  const std::string text =
+      "graph(%0: f32[4]) {\n"
+      "  %1 = exp(%0) : f32[4] @\"mlp\" \"m.cpp\":7 by vjp\n"
+      "  %2 = exp(%1) backward : f32[4] @\"\" by residuals\n"
+      "  %3 = exp(%2) : f32[4] @\"mlp\" \"m.cpp\":7\n"
+      "  return %3\n"
+      "}\n";
+  const auto g = parse_graph(text, "t");
+  ASSERT_TRUE(g.ok()) << g.error();
+  EXPECT_EQ(print(**g), text);
+  EXPECT_EQ(to_string((*g)->nodes()[0].provenance), "mlp (m.cpp:7) [vjp]");
+  EXPECT_EQ(source_path((*g)->nodes()[0].provenance), "mlp (m.cpp:7)");
+  EXPECT_EQ(to_string((*g)->nodes()[1].provenance), "[residuals]");
+  EXPECT_EQ(to_string((*g)->nodes()[2].provenance), "mlp (m.cpp:7)");
+  const auto wrong = parse_graph(
+      "graph(%0: f32[4]) {\n  %1 = exp(%0) : f32[4] @\"\" by magic\n  return %1\n}\n", "t");
+  ASSERT_FALSE(wrong.ok());
+  EXPECT_EQ(wrong.error(),
+            "t:2:32: there is no pass 'magic'; the passes are traced, vjp, vmap, residuals, unroll, "
+            "tiles, transfers, lower");
+}
+
 }  // namespace
 }  // namespace stow

@@ -1,5 +1,5 @@
 // Plans of one program for several capacities: within them, and no slower for more memory. Bounds of the
-// search's work are those of search_limits_test.cpp, random programs those of the fuzz tests.
+// search's work are those of plan_search_limits_test.cpp, random programs those of the fuzz tests.
 #include "stowage/session/plan_search.h"
 
 #include <gtest/gtest.h>

@@ -8,7 +8,7 @@
 #include <map>
 
 #include "tests/support/source_path.h"
-#include "tests/unit/api/jax_cases.h"
+#include "tests/conformance/jax_cases.h"
 
 namespace stow {
 namespace {

@@ -67,7 +67,7 @@ std::string between(const std::string& text, const std::string& begin, const std
 TEST(NamedAxesPage, ShowsTheProgramThatRunsHere) {
   const std::string shown = between(text_of("docs/named-axes.md"), "```cpp\n", "```\n");
   EXPECT_EQ(shown,
-            between(text_of("tests/unit/nn/named/docs_test.cpp"), "// [page]\n", "// [page]\n"));
+            between(text_of("tests/unit/nn/named_docs_test.cpp"), "// [page]\n", "// [page]\n"));
   EXPECT_FALSE(shown.empty());
   EXPECT_LT(train(), 1.0f);
 }

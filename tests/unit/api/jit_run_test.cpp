@@ -1,4 +1,4 @@
-// Programs written with the public API, run.
+// Programs of jit and grad, and operations outside of a trace, run.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -151,7 +151,7 @@ TEST(ApiRun, DonatedArgumentsAreGone) {
   const Array x = sequence({64}), y = sequence({64});
   const Array alias = x;
   step(x, y);
-  EXPECT_THAT(message_of([&] { step(x, y); }), HasSubstr("was donated to step at api_run_test.cpp:"));
+  EXPECT_THAT(message_of([&] { step(x, y); }), HasSubstr("was donated to step at jit_run_test.cpp:"));
   EXPECT_THAT(message_of([&] { (alias + 1).to_vector<float>(); }), HasSubstr("cannot be used again"));
   EXPECT_THAT(message_of([&] { alias.to_vector<float>(); }), HasSubstr("cannot be used again"));
   EXPECT_THAT(message_of([&] { step(y, y); }),
@@ -176,7 +176,7 @@ TEST(ApiRun, CapturedArraysAreHiddenArguments) {
   ASSERT_EQ(compiled.captured().size(), 1u);
   EXPECT_EQ(compiled.captured()[0].name, "captured/0");
   EXPECT_EQ(to_string(compiled.captured()[0].type), "f32[100]");
-  EXPECT_THAT(compiled.captured()[0].made, HasSubstr("api_run_test.cpp:"));
+  EXPECT_THAT(compiled.captured()[0].made, HasSubstr("jit_run_test.cpp:"));
   EXPECT_EQ(compiled.memory_analysis().device().argument_bytes, 2 * 400);
   const std::vector<float> sums = f(x).to_vector<float>(), once = x.to_vector<float>();
   for (size_t i = 0; i < sums.size(); ++i) EXPECT_EQ(sums[i], 2 * once[i]);
@@ -190,11 +190,11 @@ TEST(ApiRun, CompiledProgramsRefuseOtherArguments) {
   EXPECT_THAT(message_of([&] {
                 compiled(Layer{sequence({4}), sequence({5})});
               }),
-              HasSubstr("[jit] expected argument 0/w2 to be f32[4], as compiled, got f32[5]\n  at api_run"));
+              HasSubstr("[jit] expected argument 0/w2 to be f32[4], as compiled, got f32[5]\n  at jit_run"));
   EXPECT_THAT(message_of([&] {
                 compiled(Layer{sequence({4}), Array(1.0)});
               }),
-              HasSubstr("[jit] expected argument 0/w2 to be f32[4], as compiled, got f32[] (weak)\n  at api_run"));
+              HasSubstr("[jit] expected argument 0/w2 to be f32[4], as compiled, got f32[] (weak)\n  at jit_run"));
 }
 
 TEST(ApiRun, OneTraceHasManyPlans) {

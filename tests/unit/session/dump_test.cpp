@@ -1,4 +1,4 @@
-// What is known of where nodes and kernels come from: the source path and the pass.
+// The timeline of a dump names the source and the pass of every kernel.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -7,8 +7,6 @@
 #include <set>
 #include <sstream>
 
-#include "stowage/ir/parse.h"
-#include "stowage/ir/print.h"
 #include "stowage/stowage.h"
 #include "tests/support/temporary_folder.h"
 
@@ -17,29 +15,6 @@ namespace {
 
 using ::testing::Contains;
 using ::testing::HasSubstr;
-
-TEST(ProvenanceOfNodes, PrintsAndParsesBackWithThePass) {
-  const std::string text =
-      "graph(%0: f32[4]) {\n"
-      "  %1 = exp(%0) : f32[4] @\"mlp\" \"m.cpp\":7 by vjp\n"
-      "  %2 = exp(%1) backward : f32[4] @\"\" by residuals\n"
-      "  %3 = exp(%2) : f32[4] @\"mlp\" \"m.cpp\":7\n"
-      "  return %3\n"
-      "}\n";
-  const auto g = parse_graph(text, "t");
-  ASSERT_TRUE(g.ok()) << g.error();
-  EXPECT_EQ(print(**g), text);
-  EXPECT_EQ(to_string((*g)->nodes()[0].provenance), "mlp (m.cpp:7) [vjp]");
-  EXPECT_EQ(source_path((*g)->nodes()[0].provenance), "mlp (m.cpp:7)");
-  EXPECT_EQ(to_string((*g)->nodes()[1].provenance), "[residuals]");
-  EXPECT_EQ(to_string((*g)->nodes()[2].provenance), "mlp (m.cpp:7)");
-  const auto wrong = parse_graph(
-      "graph(%0: f32[4]) {\n  %1 = exp(%0) : f32[4] @\"\" by magic\n  return %1\n}\n", "t");
-  ASSERT_FALSE(wrong.ok());
-  EXPECT_EQ(wrong.error(),
-            "t:2:32: there is no pass 'magic'; the passes are traced, vjp, vmap, residuals, unroll, "
-            "tiles, transfers, lower");
-}
 
 // The pass column of each row of the first table.
 std::set<std::string> passes_in(const std::string& csv) {
@@ -72,7 +47,7 @@ TEST(ProvenanceOfNodes, EveryKernelKnowsItsPass) {
     }
   const std::set<std::string> passes = passes_in(csv);
   for (const char* pass : {"traced", "vjp", "residuals"}) EXPECT_THAT(passes, Contains(pass));
-  EXPECT_THAT(csv, HasSubstr("provenance_test.cpp:"));
+  EXPECT_THAT(csv, HasSubstr("dump_test.cpp:"));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Logarithms of sums of exponentials, and shares in them, whose terms are all -inf: gradients are 0.
+// logsumexp, and softmax of api/nn, of terms that are all -inf: gradients are 0.
 #include <gtest/gtest.h>
 
 #include <cmath>

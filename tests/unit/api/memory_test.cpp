@@ -78,7 +78,7 @@ TEST_P(MemoryKinds, ArithmeticElsewhereIsAnErrorThatNamesTheKind) {
                                     name_)));
   EXPECT_THAT(message_of([&] { exp(h); }),
               HasSubstr(fmt::format("[exp] operand 0 is on {0}: f32<{0}>[4]; move it with device_put "
-                                    "first\n  operand 0 is made at memory_kinds_test.cpp:",
+                                    "first\n  operand 0 is made at memory_test.cpp:",
                                     name_)));
 }
 
@@ -327,7 +327,7 @@ TEST_P(Offloading, OfNothingIsAnError) {
   const auto refused = [&](const auto& f, const auto&... args) {
     // The place of the call of checkpoint comes last.
     const std::string message = message_of([&] { jit(value_and_grad(f)).lower(args...).compile(); });
-    return message.substr(0, message.find("\n  at memory_kinds_test.cpp:"));
+    return message.substr(0, message.find("\n  at memory_test.cpp:"));
   };
   EXPECT_EQ(refused([&](const Array& x) {
               return sum(checkpoint([](const Array& a) { return tanh(sin(a)); }, products)(x));

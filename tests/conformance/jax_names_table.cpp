@@ -1,5 +1,5 @@
 // The rows of jax_functions_test.cpp for names.h, initializers.h and overloads of older functions.
-#include "tests/unit/api/jax_cases.h"
+#include "tests/conformance/jax_cases.h"
 
 namespace stow::testing {
 namespace {

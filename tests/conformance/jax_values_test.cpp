@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/support/source_path.h"
-#include "tests/unit/api/jax_cases.h"
+#include "tests/conformance/jax_cases.h"
 
 namespace stow {
 namespace {
