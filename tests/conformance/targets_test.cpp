@@ -1,18 +1,11 @@
-// Every target computes what the reference says, in the bytes that were planned: ops, random programs and a
-// training.
+// Every target computes what the reference says, in the bytes that were planned: ops and random programs.
+// Trainings are those of tests/e2e that run on each target.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <filesystem>
-#include <fstream>
-
-#include "stowage/base/text_file.h"
 #include "stowage/ir/print.h"
 #include "stowage/ops/build.h"
 #include "stowage/runtime/streams.h"
 #include "stowage/stowage.h"
-#include "stowage/train/decoder_model.h"
-#include "stowage/train/trainer.h"
 #include "tests/fuzz/near.h"
 #include "tests/fuzz/random_program.h"
 #include "tests/ops/near.h"
@@ -122,85 +115,6 @@ TEST(Targets, ArraysLiveInHiddenMemory) {
   EXPECT_EQ(sum(x).item<float>(), 10);
   EXPECT_EQ(device_put(y, MemoryKind::kPinnedHost).to_vector<float>(), y.to_vector<float>());
   EXPECT_EQ(elements_to_string(x), "[[1. 2.]\n [3. 4.]]");
-}
-
-class TargetsTrain : public ::testing::Test {
- protected:
-  void SetUp() override {
-    folder_ = std::filesystem::path(::testing::TempDir()) / fmt::format("stow-targets-{}", ::getpid());
-    std::filesystem::create_directories(folder_);
-    std::string text;
-    for (int i = 0; text.size() < 20000; ++i) text += fmt::format("the quick brown fox {}\n", i * i % 97);
-    ASSERT_TRUE(write_text_file((folder_ / "data.txt").string(), text).ok());
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
-  TrainConfig config(const std::string& name, int64_t steps) const {
-    TrainConfig c;
-    c.model = {.dim = 32, .layers = 3, .heads = 4, .kv_heads = 2, .ffn = 64, .vocab = 256, .tied = false};
-    c.data = {.path = (folder_ / "data.txt").string(), .batch = 4, .seq = 32};
-    c.train.steps = steps;
-    c.train.sample = 8;
-    c.train.out = (folder_ / name).string();
-    c.optimizer.total_steps = 6;
-    c.optimizer.warmup = 2;
-    return c;
-  }
-
-  // The losses of each step, as bits. Measured is what was predicted, of each memory.
-  std::vector<std::string> losses(TrainConfig c, const TargetPtr& target, bool resume = false) {
-    c.train.out += target->name();
-    const Job job(c, target, decoder_model);
-    const Choice choice = choose_plan(job, budgets_of(c, {}));
-    EXPECT_TRUE(choice.plan);
-    const BytesByKind& peak = choice.plan->peak_bytes;
-    const std::string path = (folder_ / "out.jsonl").string();
-    {
-      Result<JsonLines> json = JsonLines::open(path);
-      RunOptions options;
-      options.resume = resume;
-      options.json = &*json;
-      Positions positions(std::make_shared<Device>("virtual", peak, target));
-      options.positions = &positions;
-      const Result<int> status = run_training(job, choice, {peak[0], peak[1], peak[2]}, options);
-      EXPECT_TRUE(status.ok()) << status.error();
-    }
-    std::vector<std::string> losses;
-    std::ifstream lines(path);
-    for (std::string line; std::getline(lines, line);) {
-      const Json row = *parse_json(line);
-      if (row.find("summary"))
-        EXPECT_EQ(*row.find("predicted_peak_bytes"), *row.find("measured_peak_bytes"));
-      else if (row.find("loss_hex"))
-        losses.push_back(*row.find("loss_hex")->as_string());
-    }
-    return losses;
-  }
-
-  std::filesystem::path folder_;
-};
-
-TEST_F(TargetsTrain, ToTheSameBits) {
-  for (const bool away : {false, true}) {
-    SCOPED_TRACE(away ? "moments and activations on the host" : "all on the device");
-    TrainConfig whole = config(away ? "away-" : "near-", 6);
-    TrainConfig half = config(away ? "away-half-" : "near-half-", 3);
-    for (TrainConfig* c : {&whole, &half}) {
-      if (!away) continue;
-      c->runtime.platform = "virtual";
-      c->memory.policy = "offload_carries";
-      c->memory.activations = c->memory.optimizer = "pinned_host";
-      c->memory.host = 1'000'000'000;
-    }
-    const auto other = std::make_shared<const OtherTarget>(2);
-    const std::vector<std::string> want = losses(whole, host_target(2));
-    ASSERT_EQ(want.size(), 6u);
-    std::vector<std::string> got = losses(half, other);
-    half.train.steps = 6;
-    for (const std::string& loss : losses(half, other, true)) got.push_back(loss);
-    EXPECT_EQ(got, want);
-    EXPECT_GT(other->n_kernels(), 100);
-  }
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 // Fine-tuning a model from files, from the configuration to the last checkpoint: the same bits under
-// every policy, place and budget, microbatches that add up, adapters that are written and read.
+// every policy, place and budget, microbatches that add up, adapters that are written and read. The tests
+// of FinetuneOnEachTarget run on the host's target and on OtherTarget, the others on the host's alone.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <fmt/ranges.h>
@@ -21,6 +22,7 @@
 #include "stowage/train/trainer.h"
 #include "tests/support/peft_kit.h"
 #include "tests/support/source_path.h"
+#include "tests/support/training_fixture.h"
 
 namespace stow {
 namespace {
@@ -68,8 +70,10 @@ void cut_in_two(const std::string& from, const std::string& to) {
   STOW_CHECK(finish_sharded_save(to, ticket, checkpoint.meta(), receipts, 0).ok());
 }
 
-class Finetune : public ::testing::Test {
+class Finetune : public testing::TrainingFixture {
  protected:
+  Finetune() : TrainingFixture(omp_get_max_threads()) {}
+
   static constexpr int64_t kSeq = 20;
 
   void SetUp() override {
@@ -121,7 +125,7 @@ class Finetune : public ::testing::Test {
       outcome.error = factory.error();
       return outcome;
     }
-    const Job job(c, omp_get_max_threads(), *factory);
+    const Job job(c, target(), *factory);
     const Choice choice = choose_plan(job, budgets_of(c, budget));
     if (!choice.plan) {
       outcome.error = "refused";
@@ -135,9 +139,7 @@ class Finetune : public ::testing::Test {
       RunOptions options;
       options.resume = resume;
       options.json = &*json;
-      const BytesByKind& peak = choice.plan->peak_bytes;
-      const Result<int> status =
-          run_training(job, choice, {peak[0], peak[1], peak[2]}, options);
+      const Result<int> status = run(job, choice, options);
       if (status.ok())
         outcome.status = *status;
       else
@@ -194,7 +196,10 @@ class Finetune : public ::testing::Test {
   TemporaryFolder folder_;
 };
 
-TEST_F(Finetune, EveryPolicyPlaceAndBudgetGivesTheSameBitsAtThePredictedPeak) {
+using FinetuneOnEachTarget = testing::OnEachTarget<Finetune>;
+INSTANTIATE_TEST_SUITE_P(, FinetuneOnEachTarget, testing::each_target(), testing::target_name);
+
+TEST_P(FinetuneOnEachTarget, EveryPolicyAndPlaceGivesTheSameBitsAtThePredictedPeak) {
   const Outcome plain = train(config("plain"));
   ASSERT_EQ(plain.status, 0) << plain.error;
   ASSERT_EQ(plain.hex.size(), 5u);
@@ -218,7 +223,12 @@ TEST_F(Finetune, EveryPolicyPlaceAndBudgetGivesTheSameBitsAtThePredictedPeak) {
       EXPECT_EQ(o.hex, plain.hex) << place << what;
     }
   }
-  // Down to a budget that nothing fits.
+}
+
+// Down to a budget that nothing fits.
+TEST_F(Finetune, EveryBudgetGivesTheSameBitsAtThePredictedPeak) {
+  const Outcome plain = train(config("plain"));
+  ASSERT_EQ(plain.status, 0) << plain.error;
   TrainConfig c = config("budget");
   c.runtime.platform = "virtual";
   int64_t least = plain.peak_bytes[0];
@@ -232,7 +242,7 @@ TEST_F(Finetune, EveryPolicyPlaceAndBudgetGivesTheSameBitsAtThePredictedPeak) {
   EXPECT_LE(least, plain.peak_bytes[0] * 3 / 4 + 1);
 }
 
-TEST_F(Finetune, MicrobatchesAddUpToTheBatch) {
+TEST_P(FinetuneOnEachTarget, MicrobatchesAddUpToTheBatch) {
   for (const int64_t rank : {0, 4}) {
     std::vector<double> whole;
     for (const int64_t k : {1, 2, 4}) {
@@ -295,7 +305,7 @@ TEST_F(Finetune, PackedExamplesDoNotSeeOneAnother) {
   EXPECT_LT(apart(b.losses, a.losses), 1e-5);
 }
 
-TEST_F(Finetune, EveryLengthBucketHasItsOwnProgramAndTheLossesOfOneLength) {
+TEST_P(FinetuneOnEachTarget, EveryLengthBucketHasItsOwnProgramAndTheLossesOfOneLength) {
   TrainConfig whole = config("whole"), buckets = config("buckets");
   whole.data.seq = buckets.data.seq = 64;
   buckets.data.length_buckets = true;
@@ -305,7 +315,7 @@ TEST_F(Finetune, EveryLengthBucketHasItsOwnProgramAndTheLossesOfOneLength) {
   EXPECT_LT(apart(b.losses, a.losses), 1e-5);
 }
 
-TEST_F(Finetune, ResumesToTheBitWithAnAverageAndMicrobatches) {
+TEST_P(FinetuneOnEachTarget, ResumesToTheBitWithAnAverageAndMicrobatches) {
   const auto make = [&](const std::string& name, int64_t steps) {
     TrainConfig c = config(name);
     c.train.ema = 0.9;
@@ -336,7 +346,7 @@ TEST_F(Finetune, ResumesToTheBitWithAnAverageAndMicrobatches) {
   EXPECT_THAT(train(wider, {}, true).error, HasSubstr("lora.rank"));
 }
 
-TEST_F(Finetune, TheAverageIsWhatIsEvaluatedAndExported) {
+TEST_P(FinetuneOnEachTarget, TheAverageIsWhatIsEvaluatedAndExported) {
   TrainConfig c = config("ema");
   c.train.ema = 0.5;
   c.train.steps = 1;
@@ -470,7 +480,7 @@ TEST_F(Finetune, StopsWhenTheLossOfWhatIsHeldOutNoLongerFalls) {
 }
 
 // Trained too long on few lines: what is held out gets worse again.
-TEST_F(Finetune, TheBestCheckpointStaysAndIsWhatIsTestedAndExported) {
+TEST_P(FinetuneOnEachTarget, TheBestCheckpointStaysAndIsWhatIsTestedAndExported) {
   std::filesystem::create_directories(folder_ / "lines");
   for (const auto& [from, to] : {std::pair("train.jsonl", "train.jsonl"), {"valid.jsonl", "valid.jsonl"},
                                  {"valid.jsonl", "test.jsonl"}})
@@ -631,7 +641,7 @@ TEST_F(Finetune, WeightsOfBf16AreExported) {
 }
 
 // An adapter is read leaf by leaf to where it lies.
-TEST_F(Finetune, ARunBeginsWithAnAdapterThatLiesOnTheDisk) {
+TEST_P(FinetuneOnEachTarget, ARunBeginsWithAnAdapterThatLiesOnTheDisk) {
   TrainConfig c = config("first");
   c.lora.targets = "q_proj,down_proj";
   ASSERT_EQ(train(c).status, 0);

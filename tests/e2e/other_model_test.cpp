@@ -1,5 +1,6 @@
 // A model that is not the decoder, through the same trainer: an MLP whose layers a scan repeats. It
-// plans, trains, is refused, and resumes to the bit.
+// plans, trains, is refused, and resumes to the bit. The tests of OtherModelOnEachTarget run on the host's
+// target and on OtherTarget, the others on the host's alone.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -14,6 +15,7 @@
 #include "stowage/train/step_run.h"
 #include "stowage/train/trainer.h"
 #include "tests/support/message_of.h"
+#include "tests/support/training_fixture.h"
 
 namespace stow {
 namespace {
@@ -119,8 +121,9 @@ TrainModelPtr mlp_that_names_its_stack(const TrainConfig& config) {
   return std::make_shared<const MlpThatNamesItsStack>(config);
 }
 
-class OtherModel : public ::testing::Test {
+class OtherModel : public testing::TrainingFixture {
  protected:
+  OtherModel() : TrainingFixture(1) {}
   void SetUp() override {
     folder_ = std::filesystem::path(::testing::TempDir()) / ("stow-mlp-" + std::to_string(::getpid()));
     std::filesystem::create_directories(folder_);
@@ -152,8 +155,7 @@ class OtherModel : public ::testing::Test {
       RunOptions options;
       options.resume = resume;
       options.json = &*json;
-      const BytesByKind& peak = choice.plan->peak_bytes;
-      const Result<int> status = run_training(job, choice, {peak[0], peak[1], peak[2]}, options);
+      const Result<int> status = run(job, choice, options);
       EXPECT_TRUE(status.ok()) << status.error();
       EXPECT_EQ(status.ok() ? *status : -1, 0) << c.train.out;
     }
@@ -169,14 +171,17 @@ class OtherModel : public ::testing::Test {
     return outcome;
   }
   Outcome train(const TrainConfig& c, std::optional<int64_t> budget = {}, bool resume = false) {
-    const Job job(c, 1, mlp);
+    const Job job(c, target(), mlp);
     return train(c, choose_plan(job, budgets_of(c, budget)), job, resume);
   }
 
   std::filesystem::path folder_;
 };
 
-TEST_F(OtherModel, LearnsWithTheSameBitsUnderEveryPolicy) {
+using OtherModelOnEachTarget = testing::OnEachTarget<OtherModel>;
+INSTANTIATE_TEST_SUITE_P(, OtherModelOnEachTarget, testing::each_target(), testing::target_name);
+
+TEST_P(OtherModelOnEachTarget, LearnsWithTheSameBitsUnderEveryPolicy) {
   std::vector<std::string> losses;
   std::vector<int64_t> peaks;
   for (const std::string policy : {"save_all", "recompute", "nested", "offload_carries"}) {
@@ -195,9 +200,9 @@ TEST_F(OtherModel, LearnsWithTheSameBitsUnderEveryPolicy) {
   EXPECT_GT(peaks[0], peaks[1]);
 }
 
-TEST_F(OtherModel, IsRefusedAByteBelowItsLeastPlanWithRemediesThatHold) {
+TEST_P(OtherModelOnEachTarget, IsRefusedAByteBelowItsLeastPlanWithRemediesThatHold) {
   const TrainConfig c = config("refused", 2);
-  const Job job(c, 1, mlp);
+  const Job job(c, target(), mlp);
   const Choice tight = choose_plan(job, budgets_of(c, 1));
   ASSERT_FALSE(tight.plan);
   int64_t least = INT64_MAX;
@@ -220,7 +225,7 @@ TEST_F(OtherModel, IsRefusedAByteBelowItsLeastPlanWithRemediesThatHold) {
   train(c, least);
 }
 
-TEST_F(OtherModel, ResumesToTheBit) {
+TEST_P(OtherModelOnEachTarget, ResumesToTheBit) {
   const Outcome whole = train(config("whole", 8));
   const Outcome first = train(config("parts", 4));
   const Outcome second = train(config("parts", 8), {}, true);

@@ -1,5 +1,6 @@
 // Tiny trainings from the configuration to the last checkpoint, under every policy and tight
-// budgets: the losses are the same bits, the measured peak is the predicted one.
+// budgets: the losses are the same bits, the measured peak is the predicted one. The tests of
+// TrainOnEachTarget run on the host's target and on OtherTarget, the others on the host's alone.
 #include <gtest/gtest.h>
 #include <omp.h>
 #include <signal.h>
@@ -23,12 +24,16 @@
 #include "stowage/train/trainer.h"
 #include "stowage/tune/devices.h"
 #include "tests/support/linked_device.h"
+#include "tests/support/training_fixture.h"
 
 namespace stow {
 namespace {
 
-class Train : public ::testing::Test {
+using testing::TrainingTarget;
+
+class Train : public testing::TrainingFixture {
  protected:
+  Train() : TrainingFixture(omp_get_max_threads()) {}
   void SetUp() override {
     folder_ = std::filesystem::path(::testing::TempDir()) /
               ("stow-train-" + std::to_string(::getpid()));
@@ -78,14 +83,9 @@ class Train : public ::testing::Test {
     Json summary;
   };
 
-  // Of each memory what was predicted, and no byte more.
-  static Budgets exactly(const JobPlan& plan) {
-    return {plan.peak_bytes[0], plan.peak_bytes[1], plan.peak_bytes[2]};
-  }
-
   Outcome train(const TrainConfig& c, std::optional<int64_t> budget, bool resume = false) {
     Outcome outcome;
-    const Job job(c, omp_get_max_threads(), decoder_model);
+    const Job job(c, target(), decoder_model);
     const Choice choice = choose_plan(job, budgets_of(c, budget));
     if (!choice.plan) return outcome;
     const std::string path = (folder_ / "out.jsonl").string();
@@ -94,8 +94,7 @@ class Train : public ::testing::Test {
       RunOptions options;
       options.resume = resume;
       options.json = &*json;
-      const Result<int> status =
-          run_training(job, choice, exactly(*choice.plan), options);
+      const Result<int> status = run(job, choice, options);
       EXPECT_TRUE(status.ok()) << status.error();
       outcome.status = status.ok() ? *status : -1;
     }
@@ -131,7 +130,10 @@ class Train : public ::testing::Test {
   std::filesystem::path folder_;
 };
 
-TEST_F(Train, EveryPolicyAndBudgetGivesTheSameBitsAtThePredictedPeak) {
+using TrainOnEachTarget = testing::OnEachTarget<Train>;
+INSTANTIATE_TEST_SUITE_P(, TrainOnEachTarget, testing::each_target(), testing::target_name);
+
+TEST_P(TrainOnEachTarget, EveryPolicyAndBudgetGivesTheSameBitsAtThePredictedPeak) {
   std::vector<std::string> losses;
   int64_t least = INT64_MAX, most = 0;
   for (const StepPolicy policy : policies_on_device()) {
@@ -158,7 +160,7 @@ TEST_F(Train, EveryPolicyAndBudgetGivesTheSameBitsAtThePredictedPeak) {
   EXPECT_EQ(train(config("short", 6), least - 1).status, -1) << "one byte less is refused";
 }
 
-TEST_F(Train, AResumedRunGoesOnBitForBit) {
+TEST_P(TrainOnEachTarget, AResumedRunGoesOnBitForBit) {
   const Outcome whole = train(config("whole", 8), std::nullopt);
   const Outcome first = train(config("parts", 4), std::nullopt);
   const Outcome second = train(config("parts", 8), std::nullopt, true);
@@ -168,6 +170,23 @@ TEST_F(Train, AResumedRunGoesOnBitForBit) {
   std::vector<std::string> joined = first.losses;
   joined.insert(joined.end(), second.losses.begin(), second.losses.end());
   EXPECT_EQ(joined, whole.losses);
+}
+
+// A target changes no bit, and each target continues from a checkpoint of the other.
+TEST_F(Train, ARunGoesOnOnAnotherTargetBitForBit) {
+  const Outcome whole = train(config("whole", 8), std::nullopt);
+  ASSERT_EQ(whole.status, 0);
+  for (const auto& [before, after] : {std::pair(TrainingTarget::kHost, TrainingTarget::kOther),
+                                      {TrainingTarget::kOther, TrainingTarget::kHost}}) {
+    const std::string name = before == TrainingTarget::kHost ? "host-first" : "other-first";
+    train_on(before);
+    const Outcome first = train(config(name, 4), std::nullopt);
+    train_on(after);
+    const Outcome second = train(config(name, 8), std::nullopt, true);
+    std::vector<std::string> joined = first.losses;
+    joined.insert(joined.end(), second.losses.begin(), second.losses.end());
+    EXPECT_EQ(joined, whole.losses) << name;
+  }
 }
 
 TEST_F(Train, EveryOptimizerLearnsAndResumes) {
@@ -232,7 +251,7 @@ TEST_F(Train, MomentsOfFewBitsLearnAndResumeUnderEveryPlan) {
     }
 }
 
-TEST_F(Train, ManyPlacementsGiveTheSameLosses) {
+TEST_P(TrainOnEachTarget, ManyPlacementsGiveTheSameLosses) {
   TrainConfig c = config("places", 4);
   c.runtime.platform = "virtual";
   std::vector<std::string> losses;
@@ -531,11 +550,11 @@ TEST_F(Train, ACheckpointOfAnotherOptimizerIsRefused) {
   ASSERT_EQ(train(config("other", 2), std::nullopt).status, 0);
   TrainConfig c = config("other", 4);
   c.optimizer.name = "sgd";
-  const Job job(c, 1, decoder_model);
+  const Job job(c, target(), decoder_model);
   RunOptions options;
   options.resume = true;
   const Choice choice = choose_plan(job, budgets_of(c, std::nullopt));
-  const Result<int> status = run_training(job, choice, exactly(*choice.plan), options);
+  const Result<int> status = run(job, choice, options);
   ASSERT_FALSE(status.ok());
   EXPECT_NE(status.error().find("is of another run: it was made with optimizer.name = \"adamw\", "
                                 "this run has \"sgd\""),
@@ -565,11 +584,11 @@ TEST_F(Train, ACheckpointOfAnotherTextIsRefusedAndOneThatMovedIsNot) {
   ASSERT_EQ(train(config("text", 2), std::nullopt).status, 0);
   TrainConfig c = config("text", 4);
   const auto resume = [&] {
-    const Job job(c, 1, decoder_model);
+    const Job job(c, target(), decoder_model);
     const Choice choice = choose_plan(job, budgets_of(c, std::nullopt));
     RunOptions options;
     options.resume = true;
-    return run_training(job, choice, exactly(*choice.plan), options);
+    return run(job, choice, options);
   };
   const std::string moved = (folder_ / "moved.txt").string();
   std::filesystem::copy_file(c.data.path, moved);
@@ -594,11 +613,11 @@ TEST_F(Train, ADamagedCheckpointIsRefusedByName) {
   file.put('\xaa');
   file.close();
   const TrainConfig c = config("damaged", 8);
-  const Job job(c, 1, decoder_model);
+  const Job job(c, target(), decoder_model);
   RunOptions options;
   options.resume = true;
   const Choice choice = choose_plan(job, budgets_of(c, std::nullopt));
-  const Result<int> status = run_training(job, choice, exactly(*choice.plan), options);
+  const Result<int> status = run(job, choice, options);
   ASSERT_FALSE(status.ok());
   EXPECT_NE(status.error().find("step-000004"), std::string::npos) << status.error();
 }
@@ -726,11 +745,11 @@ TEST_F(Train, ATightBudgetHidesWhatItCan) {
   }
 }
 
-TEST_F(Train, ATraceHoldsOneStepOfTheRun) {
+TEST_P(TrainOnEachTarget, ATraceHoldsOneStepOfTheRun) {
   TrainConfig c = config("traced", 4);
   c.runtime.platform = "virtual";
   c.memory.optimizer = "pinned_host";
-  const Job job(c, omp_get_max_threads(), decoder_model);
+  const Job job(c, target(), decoder_model);
   const Choice choice = choose_plan(job, budgets_of(c, std::nullopt));
   ASSERT_TRUE(choice.plan);
   const Executable& step = *choice.plan->programs.step;
@@ -748,7 +767,7 @@ TEST_F(Train, ATraceHoldsOneStepOfTheRun) {
     options.json = &*json;
     options.predicted_step_s = 0.125;
     options.trace_path = path;
-    const Result<int> status = run_training(job, choice, exactly(*choice.plan), options);
+    const Result<int> status = run(job, choice, options);
     ASSERT_TRUE(status.ok()) << status.error();
   }
   // As many compute slices and moves as the simulation has of the same schedule.
@@ -771,7 +790,7 @@ TEST_F(Train, ATraceHoldsOneStepOfTheRun) {
   EXPECT_GT(*summary.find("measured_step_s")->as_double(), 0);
 }
 
-TEST_F(Train, NoLayersAtAllIsLegal) {
+TEST_P(TrainOnEachTarget, NoLayersAtAllIsLegal) {
   TrainConfig c = config("none", 3);
   c.model.layers = 0;
   const Outcome o = train(c, std::nullopt);
@@ -779,7 +798,7 @@ TEST_F(Train, NoLayersAtAllIsLegal) {
   EXPECT_EQ(*o.summary.find("predicted_peak_bytes"), *o.summary.find("measured_peak_bytes"));
 }
 
-TEST_F(Train, ALossThatIsNotFiniteStopsTheRun) {
+TEST_P(TrainOnEachTarget, ALossThatIsNotFiniteStopsTheRun) {
   TrainConfig c = config("wild", 8);
   c.optimizer.lr = 1e30;
   c.optimizer.warmup = 0;
@@ -789,7 +808,7 @@ TEST_F(Train, ALossThatIsNotFiniteStopsTheRun) {
   EXPECT_EQ(*o.summary.find("steps")->as_int(), static_cast<int64_t>(o.losses.size()));
 }
 
-TEST_F(Train, AValidationLossThatIsNotFiniteStopsTheRunToo) {
+TEST_P(TrainOnEachTarget, AValidationLossThatIsNotFiniteStopsTheRunToo) {
   for (const int64_t eval_every : {0, 2}) {
     TrainConfig c = config(fmt::format("wild-{}", eval_every), eval_every == 0 ? 2 : 8);
     c.optimizer.lr = c.optimizer.weight_decay = 1000;
@@ -850,7 +869,7 @@ class Interruption {
   std::thread sender_;
 };
 
-TEST_F(Train, AnInterruptedRunSaysHowFarItGotAndGoesOn) {
+TEST_P(TrainOnEachTarget, AnInterruptedRunSaysHowFarItGotAndGoesOn) {
   TrainConfig c = config("whole", 80);
   c.optimizer.total_steps = 80;
   c.train.checkpoint_every = 0;
