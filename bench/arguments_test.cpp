@@ -23,20 +23,22 @@ Outcome run(std::vector<std::string> words) {
   Outcome o{};
   ::testing::internal::CaptureStdout();
   ::testing::internal::CaptureStderr();
-  o.status = run_bench_program(static_cast<int>(argv.size()), argv.data(), "usage: bench\n", [&](Arguments a) {
-    (void)a.number("THREADS", 1, 64);
-    if (a.left() > 1) (void)a.number("SCALE", 0.0, 2.5);
-    (void)a.word("LAYOUT", {"nn", "tn"});
-    a.end();
-    o.ran = true;
-  });
+  o.status = run_bench_program(static_cast<int>(argv.size()), argv.data(), "usage: bench\n",
+                               [&](Arguments a) {
+                                 (void)a.number("THREADS", 1, 64);
+                                 if (a.left() > 1) (void)a.number("SCALE", 0.0, 2.5);
+                                 (void)a.word("LAYOUT", {"nn", "tn"});
+                                 a.end();
+                                 o.ran = true;
+                               });
   o.printed = ::testing::internal::GetCapturedStdout();
   o.errors = ::testing::internal::GetCapturedStderr();
   return o;
 }
 
 TEST(BenchArguments, WhatIsUnderstoodRuns) {
-  for (const auto& words : std::vector<std::vector<std::string>>{{"1", "nn"}, {"64", "2.5", "tn"}}) {
+  for (const auto& words :
+       std::vector<std::vector<std::string>>{{"1", "nn"}, {"64", "2.5", "tn"}}) {
     const Outcome o = run(words);
     EXPECT_TRUE(o.ran && o.status == 0 && o.errors.empty()) << words[0] << o.errors;
   }

@@ -1,6 +1,6 @@
-// Times of attention forward and backward, each beside the rate of a product of the same dtype and as
-// many threads, which bounds it; alternating in short turns.
-// bench/attention_peer.py times PyTorch's on the same shapes; `bench tables` runs them turn about.
+// Times of attention forward and backward, each beside the rate of a product of the same dtype and
+// as many threads, which bounds it; alternating in short turns. bench/attention_peer.py times
+// PyTorch's on the same shapes; `bench tables` runs them turn about.
 #include <benchmark/benchmark.h>
 #include <fmt/core.h>
 #include <omp.h>
@@ -82,20 +82,22 @@ void measure(benchmark::State& state, const Case& c, int threads, DType dtype, b
   const Memory workspace =
       workspace_of(std::max(bytes, cpu::attention_forward_workspace_bytes(spec, threads)));
   const auto forward = [&] {
-    cpu::attention_forward(spec, q.data(), k.data(), v.data(), out.data(), lse.data(), workspace.get(),
-                           threads, intervals);
+    cpu::attention_forward(spec, q.data(), k.data(), v.data(), out.data(), lse.data(),
+                           workspace.get(), threads, intervals);
   };
   forward();
   auto attend = [&] {
     if (!is_backward) return forward();
-    cpu::attention_backward(spec, q.data(), k.data(), v.data(), out.data(), lse.data(), d_out.data(),
-                            dq.data(), dk.data(), dv.data(), workspace.get(), threads, intervals);
+    cpu::attention_backward(spec, q.data(), k.data(), v.data(), out.data(), lse.data(),
+                            d_out.data(), dq.data(), dk.data(), dv.data(), workspace.get(), threads,
+                            intervals);
   };
   // What stands for what the machine reaches.
   constexpr int64_t kSide = 1024;
   const auto factor = random_values<T>(kSide * kSide);
   std::vector<T> result(factor.size());
-  Product product({1, kSide, kSide, kSide, "nn", dtype}, factor.data(), factor.data(), result.data(), threads);
+  Product product({1, kSide, kSide, kSide, "nn", dtype}, factor.data(), factor.data(),
+                  result.data(), threads);
   const auto [best, product_s] = best_of_turns(state, threads, attend, product);
   const double product_rate = 2.0 * kSide * kSide * kSide / product_s;
   const double flops = (is_backward ? 10.0 : 4.0) * double(c.batch * c.heads * c.dim) * seen;
@@ -118,27 +120,30 @@ constexpr const char* kUsage =
 void add(Arguments arguments) {
   constexpr int64_t kMost = 1 << 20;
   const auto size = [&](const char* what) { return arguments.number(what, int64_t{1}, kMost); };
-  const auto dtype = [&] { return arguments.left() ? arguments.word("DTYPE", {"f32", "bf16"}) : "f32"; };
-  const int threads = arguments.left() ? arguments.number("THREADS", 1, 1024) : omp_get_max_threads();
-  std::vector<Case> cases = {{4, 12, 12, 512, 512, 64, "causal"},   {2, 12, 12, 1024, 1024, 64, "causal"},
-                             {1, 12, 12, 2048, 2048, 64, "causal"}, {1, 12, 12, 2048, 2048, 64, "full"},
-                             {1, 4, 4, 4096, 4096, 64, "causal"},   {1, 2, 2, 8192, 8192, 64, "causal"},
-                             {1, 8, 2, 1024, 1024, 64, "causal"},   {1, 16, 16, 1024, 1024, 128, "causal"},
-                             {16, 8, 8, 128, 128, 32, "causal"},    {1, 12, 12, 1, 2048, 64, "causal"},
-                             {1, 32, 8, 1, 2048, 128, "causal"},
-                             {1, 12, 12, 2048, 2048, 64, "window", 64},
-                             {1, 12, 12, 2048, 2048, 64, "packed", 256},
-                             {1, 12, 12, 1, 8192, 64, "window", 1000}};
+  const auto dtype = [&] {
+    return arguments.left() ? arguments.word("DTYPE", {"f32", "bf16"}) : "f32";
+  };
+  const int threads =
+      arguments.left() ? arguments.number("THREADS", 1, 1024) : omp_get_max_threads();
+  std::vector<Case> cases = {
+      {4, 12, 12, 512, 512, 64, "causal"},        {2, 12, 12, 1024, 1024, 64, "causal"},
+      {1, 12, 12, 2048, 2048, 64, "causal"},      {1, 12, 12, 2048, 2048, 64, "full"},
+      {1, 4, 4, 4096, 4096, 64, "causal"},        {1, 2, 2, 8192, 8192, 64, "causal"},
+      {1, 8, 2, 1024, 1024, 64, "causal"},        {1, 16, 16, 1024, 1024, 128, "causal"},
+      {16, 8, 8, 128, 128, 32, "causal"},         {1, 12, 12, 1, 2048, 64, "causal"},
+      {1, 32, 8, 1, 2048, 128, "causal"},         {1, 12, 12, 2048, 2048, 64, "window", 64},
+      {1, 12, 12, 2048, 2048, 64, "packed", 256}, {1, 12, 12, 1, 8192, 64, "window", 1000}};
   if (arguments.left() > 1) {
     // Elements of a list are read from left to right.
     cases = {{size("B"), size("H"), size("G"), size("T"), size("S"), size("D"),
               std::string(arguments.word("the mask", {"causal", "full", "window", "packed"}))}};
     if (cases[0].mask == "window" || cases[0].mask == "packed") cases[0].size = size("N");
     if (cases[0].causal() && cases[0].q_len > cases[0].kv_len)
-      throw BadArgument(fmt::format("under a causal mask T is at most S, {} is more than {}", cases[0].q_len,
-                                    cases[0].kv_len));
+      throw BadArgument(fmt::format("under a causal mask T is at most S, {} is more than {}",
+                                    cases[0].q_len, cases[0].kv_len));
     if (cases[0].heads % cases[0].kv_heads != 0)
-      throw BadArgument(fmt::format("H is a multiple of G, {} is not of {}", cases[0].heads, cases[0].kv_heads));
+      throw BadArgument(
+          fmt::format("H is a multiple of G, {} is not of {}", cases[0].heads, cases[0].kv_heads));
   }
   const std::string type(dtype());
   arguments.end();
@@ -146,9 +151,10 @@ void add(Arguments arguments) {
   for (const Case& c : cases)
     for (const bool is_backward : {false, true}) {
       if (is_backward && c.q_len == 1) continue;
-      const std::string name =
-          fmt::format("{}/B{}/H{}/G{}/T{}/S{}/D{}/{}/{}/threads:{}", type, c.batch, c.heads, c.kv_heads, c.q_len,
-                      c.kv_len, c.dim, c.size ? c.mask + std::to_string(c.size) : c.mask, is_backward ? "backward" : "forward", threads);
+      const std::string name = fmt::format("{}/B{}/H{}/G{}/T{}/S{}/D{}/{}/{}/threads:{}", type,
+                                           c.batch, c.heads, c.kv_heads, c.q_len, c.kv_len, c.dim,
+                                           c.size ? c.mask + std::to_string(c.size) : c.mask,
+                                           is_backward ? "backward" : "forward", threads);
       const auto run = [=](benchmark::State& state) {
         if (type == "bf16") measure<Bf16>(state, c, threads, DType::kBF16, is_backward);
         else measure<float>(state, c, threads, DType::kF32, is_backward);
@@ -160,4 +166,6 @@ void add(Arguments arguments) {
 }  // namespace
 }  // namespace stow
 
-int main(int argc, char** argv) { return stow::run_kernel_benchmarks(argc, argv, stow::kUsage, stow::add); }
+int main(int argc, char** argv) {
+  return stow::run_kernel_benchmarks(argc, argv, stow::kUsage, stow::add);
+}

@@ -88,16 +88,28 @@ std::vector<ProductCase> table() {
              {512, 512, 512}, {4096, 256, 256}, {4096, 768, 256}})
       cases.push_back({1, m, n, k, layout});
   for (const char* layout : {"nn", "nt"})
-    for (const auto& [m, n, k] : std::vector<std::array<int64_t, 3>>{
-             {1, 4096, 4096}, {4096, 1, 4096}, {2, 4096, 4096}, {4, 4096, 4096}, {8, 4096, 4096},
-             {12, 4096, 4096}, {16, 4096, 4096}, {1024, 1024, 1}, {64, 64, 64}, {128, 128, 128}, {256, 256, 256}})
+    for (const auto& [m, n, k] : std::vector<std::array<int64_t, 3>>{{1, 4096, 4096},
+                                                                     {4096, 1, 4096},
+                                                                     {2, 4096, 4096},
+                                                                     {4, 4096, 4096},
+                                                                     {8, 4096, 4096},
+                                                                     {12, 4096, 4096},
+                                                                     {16, 4096, 4096},
+                                                                     {1024, 1024, 1},
+                                                                     {64, 64, 64},
+                                                                     {128, 128, 128},
+                                                                     {256, 256, 256}})
       cases.push_back({1, m, n, k, layout});
   for (const char* layout : {"nn", "nt"})
-    for (const auto& [b, m, n, k] : std::vector<std::array<int64_t, 4>>{
-             {512, 64, 64, 64}, {16, 64, 64, 64}, {64, 256, 256, 64}, {2048, 16, 16, 16}, {64, 16, 16, 16},
-             {64, 1, 512, 64}})
+    for (const auto& [b, m, n, k] : std::vector<std::array<int64_t, 4>>{{512, 64, 64, 64},
+                                                                        {16, 64, 64, 64},
+                                                                        {64, 256, 256, 64},
+                                                                        {2048, 16, 16, 16},
+                                                                        {64, 16, 16, 16},
+                                                                        {64, 1, 512, 64}})
       cases.push_back({b, m, n, k, layout});
-  for (const auto& [m, n, k] : std::vector<std::array<int64_t, 3>>{{2048, 768, 768}, {1024, 512, 4096}})
+  for (const auto& [m, n, k] :
+       std::vector<std::array<int64_t, 3>>{{2048, 768, 768}, {1024, 512, 4096}})
     cases.push_back({1, m, n, k, "nn", DType::kBF16});
   return cases;
 }
@@ -108,7 +120,8 @@ constexpr const char* kUsage =
 
 void add(Arguments arguments) {
   constexpr int64_t kMost = 1 << 20;
-  const int threads = arguments.left() ? arguments.number("THREADS", 1, 1024) : omp_get_max_threads();
+  const int threads =
+      arguments.left() ? arguments.number("THREADS", 1, 1024) : omp_get_max_threads();
   std::vector<ProductCase> cases;
   if (arguments.left()) {
     ProductCase& one = cases.emplace_back();
@@ -124,9 +137,10 @@ void add(Arguments arguments) {
   }
   constexpr int kTurns = 15;
   for (const ProductCase& c : cases)
-    benchmark::RegisterBenchmark(
-        fmt::format("{}/{}/{}x{}x{}x{}/threads:{}", dtype_name(c.t), c.layout, c.batch, c.m, c.n, c.k, threads).c_str(),
-        [=](benchmark::State& state) { compare(state, c, threads); })
+    benchmark::RegisterBenchmark(fmt::format("{}/{}/{}x{}x{}x{}/threads:{}", dtype_name(c.t),
+                                             c.layout, c.batch, c.m, c.n, c.k, threads)
+                                     .c_str(),
+                                 [=](benchmark::State& state) { compare(state, c, threads); })
         ->UseManualTime()
         ->Iterations(kTurns);
 }
@@ -135,4 +149,6 @@ void add(Arguments arguments) {
 }  // namespace stow
 
 // ONEDNN_MAX_CPU_ISA=AVX2 holds oneDNN as STOW_ISA=avx2 holds us.
-int main(int argc, char** argv) { return stow::run_kernel_benchmarks(argc, argv, stow::kUsage, stow::add); }
+int main(int argc, char** argv) {
+  return stow::run_kernel_benchmarks(argc, argv, stow::kUsage, stow::add);
+}

@@ -1,15 +1,15 @@
-// Kernels bound by memory that the compiler makes of everyday functions, row programs and gathers, beside
-// streams of the same traffic.
+// Kernels bound by memory that the compiler makes of everyday functions, row programs and gathers,
+// beside streams of the same traffic.
 //
 // A function is compiled as a training step holds it, what training donates in place, over arrays
 // far beyond the caches. Its kernels then take turns with STREAM's triad (a = b + 3 c) and with
 // a plain loop over as many bytes read, updated in place and written fresh, in memory of the same
 // pages. The fastest turn of each counts: of one thread by processor time, of two by the clock.
 // Bytes are each argument and result once; a store to memory that is in no cache reads it first,
-// which nobody counts ("allocate" is its share on top). No loop's stores are non-temporal unless its
-// name says so; a program's are where it likes. "in_cache" is the rate of one thread over so few rows
-// that all lies in the second cache, where no memory holds it back; calls over few rows cost something, too.
-// Each runs on one thread and on two.
+// which nobody counts ("allocate" is its share on top). No loop's stores are non-temporal unless
+// its name says so; a program's are where it likes. "in_cache" is the rate of one thread over so
+// few rows that all lies in the second cache, where no memory holds it back; calls over few rows
+// cost something, too. Each runs on one thread and on two.
 #include <benchmark/benchmark.h>
 #include <omp.h>
 
@@ -37,7 +37,8 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 constexpr int64_t kTokens = 8192, kWidth = 1024, kWide = 2048;
 constexpr int64_t kElems = int64_t{16} << 20;
-constexpr int64_t kCacheBytes = 384 << 10;  // of all arrays where they are to lie in the second cache
+// Bytes of all arrays that are to lie in the second cache.
+constexpr int64_t kCacheBytes = 384 << 10;
 constexpr int kTurnsUntilFilled = 16;  // what is updated in place must not die out
 
 // Integers are each index of the array once, neighbours far apart.
@@ -111,7 +112,9 @@ template <int R, int U, int W, bool kNonTemporal = false>
 class Stream {
  public:
   Stream(int64_t bytes, int threads)
-      : n_(bytes / 4 / (R + 2 * U + W) / 64 * 64), threads_(threads), sinks_(static_cast<size_t>(threads) * 16) {
+      : n_(bytes / 4 / (R + 2 * U + W) / 64 * 64),
+        threads_(threads),
+        sinks_(static_cast<size_t>(threads) * 16) {
     for (int i = 0; i < R + U + W; ++i) {
       arrays_.push_back(Device::cpu()->allocate(4 * n_));
       fill(DType::kF32, arrays_.back()->data(), 4 * n_);
@@ -147,12 +150,13 @@ class Stream {
           if (kNonTemporal) hn::Stream(x, d, a[k] + at);
           else hn::Store(x, d, a[k] + at);
         }
-        if constexpr (U + W == 0) sums[static_cast<size_t>(q)] = hn::Add(sums[static_cast<size_t>(q)], x);
+        if constexpr (U + W == 0)
+          sums[static_cast<size_t>(q)] = hn::Add(sums[static_cast<size_t>(q)], x);
       }
     if constexpr (kNonTemporal) hwy::FlushStream();
     if constexpr (U + W == 0)
-      sinks_[static_cast<size_t>(thread) * 16] =
-          hn::GetLane(hn::SumOfLanes(d, hn::Add(hn::Add(sums[0], sums[1]), hn::Add(sums[2], sums[3]))));
+      sinks_[static_cast<size_t>(thread) * 16] = hn::GetLane(
+          hn::SumOfLanes(d, hn::Add(hn::Add(sums[0], sums[1]), hn::Add(sums[2], sums[3]))));
     benchmark::ClobberMemory();
   }
   int64_t n_;
@@ -203,7 +207,8 @@ void measure(benchmark::State& state, F make) {
   state.counters["stream"] = 1e-9 * stream_rate;
   state.counters["of_triad"] = rate / triad_rate;
   state.counters["of_stream"] = rate / stream_rate;
-  state.counters["allocate"] = static_cast<double>(kernels.written_bytes) / static_cast<double>(kernels.bytes());
+  state.counters["allocate"] =
+      static_cast<double>(kernels.written_bytes) / static_cast<double>(kernels.bytes());
   if (threads == 1) state.counters["in_cache"] = 1e-9 * rate_in_cache(make, kernels.bytes());
   state.counters["kernels"] = static_cast<double>(kernels.n_kernels());
 }
@@ -218,7 +223,8 @@ void adamw(benchmark::State& state) {
     const auto optimizer = optim::adamw(1e-3);
     const Parameters p = {{"w", Array::abstract(Shape{kElems / share})}};
     return jit(
-               [=](const Parameters& params, const optim::OptState& before, const Parameters& gradients) {
+               [=](const Parameters& params, const optim::OptState& before,
+                   const Parameters& gradients) {
                  const auto [updates, after] = optimizer.update(gradients, before, params);
                  return std::pair(optim::apply_updates(params, updates), after);
                },
@@ -238,10 +244,12 @@ void rms_norm_backward(benchmark::State& state) {
   measure<1, 1, 0>(state, [](int64_t share) {
     return jit(
                [](const Array& x, const Array& w, const Array& dy) {
-                 return vjp([](const Array& a, const Array& b) { return rms_norm(a, b); }, x, w).second(dy);
+                 return vjp([](const Array& a, const Array& b) { return rms_norm(a, b); }, x, w)
+                     .second(dy);
                },
                {.donate_argnums = {2}})
-        .lower(matrix(kTokens / share, kWidth), Array::abstract(Shape{kWidth}), matrix(kTokens / share, kWidth))
+        .lower(matrix(kTokens / share, kWidth), Array::abstract(Shape{kWidth}),
+               matrix(kTokens / share, kWidth))
         .compile();
   });
 }
@@ -263,17 +271,21 @@ void swiglu_backward(benchmark::State& state) {
   measure<1, 2, 0>(state, [](int64_t share) {
     return jit(
                [](const Array& gate, const Array& up, const Array& dy) {
-                 return vjp([](const Array& a, const Array& b) { return silu(a) * b; }, gate, up).second(dy);
+                 return vjp([](const Array& a, const Array& b) { return silu(a) * b; }, gate, up)
+                     .second(dy);
                },
                {.donate_argnums = {0, 1}})
-        .lower(matrix(kTokens / share, kWide), matrix(kTokens / share, kWide), matrix(kTokens / share, kWide))
+        .lower(matrix(kTokens / share, kWide), matrix(kTokens / share, kWide),
+               matrix(kTokens / share, kWide))
         .compile();
   });
 }
 void swiglu_forward_bf16(benchmark::State& state) {
   measure<2, 0, 1>(state, [](int64_t share) {
     const Array x = matrix(kTokens / share, 2 * kWide, DType::kBF16);
-    return jit([](const Array& gate, const Array& up) { return silu(gate) * up; }).lower(x, x).compile();
+    return jit([](const Array& gate, const Array& up) { return silu(gate) * up; })
+        .lower(x, x)
+        .compile();
   });
 }
 // Of 16 heads of 64 a token: their two halves as the coordinates of 32 points.
@@ -312,7 +324,9 @@ void clip_scale(benchmark::State& state) {
 }
 void sum_of_squares(benchmark::State& state) {
   measure<1, 0, 0>(state, [](int64_t share) {
-    return jit([](const Array& g) { return sum(square(g)); }).lower(matrix(kTokens / share, kWide)).compile();
+    return jit([](const Array& g) { return sum(square(g)); })
+        .lower(matrix(kTokens / share, kWide))
+        .compile();
   });
 }
 void cross_entropy_gradient(benchmark::State& state) {
@@ -320,7 +334,8 @@ void cross_entropy_gradient(benchmark::State& state) {
     const int64_t rows = std::max<int64_t>(1, 1024 / share);
     return jit(
                [](const Array& logits, const Array& targets) {
-                 return value_and_grad([&](const Array& x) { return mean(cross_entropy(x, targets)); })(logits);
+                 return value_and_grad(
+                     [&](const Array& x) { return mean(cross_entropy(x, targets)); })(logits);
                },
                {.donate_argnums = {0}})
         .lower(matrix(rows, 32768), Array::abstract(Shape{rows}, DType::kI32))
@@ -329,14 +344,18 @@ void cross_entropy_gradient(benchmark::State& state) {
 }
 void cast_to_bf16(benchmark::State& state) {
   measure<2, 0, 1>(state, [](int64_t share) {
-    return jit([](const Array& x) { return x.astype(DType::kBF16); }).lower(matrix(kTokens / share, kWide)).compile();
+    return jit([](const Array& x) { return x.astype(DType::kBF16); })
+        .lower(matrix(kTokens / share, kWide))
+        .compile();
   });
 }
 // Each row of a table once; its gradient, zeros to begin with, likewise.
 void embedding_forward(benchmark::State& state) {
   measure<1, 0, 1>(state, [](int64_t share) {
     const int64_t rows = kTokens / share;
-    return jit([](const Array& table, const Array& ids) { return take(table, ids, 0, IndexMode::kClip); })
+    return jit([](const Array& table, const Array& ids) {
+             return take(table, ids, 0, IndexMode::kClip);
+           })
         .lower(matrix(rows, kWidth), Array::abstract(Shape{rows}, DType::kI32))
         .compile();
   });
@@ -345,7 +364,9 @@ void embedding_backward(benchmark::State& state) {
   measure<1, 0, 1>(state, [](int64_t share) {
     const int64_t rows = kTokens / share;
     return jit([=](const Array& ids, const Array& dy) {
-             const auto look_up = [&](const Array& table) { return take(table, ids, 0, IndexMode::kClip); };
+             const auto look_up = [&](const Array& table) {
+               return take(table, ids, 0, IndexMode::kClip);
+             };
              return vjp(look_up, zeros(Shape{rows, kWidth})).second(dy);
            })
         .lower(Array::abstract(Shape{rows}, DType::kI32), matrix(rows, kWidth))

@@ -1,5 +1,5 @@
-// Two fine-tunings of one model at once: each row of a batch trains its own adapter, each adapter is
-// stepped by itself, and what one has learnt is written as a PEFT folder.
+// Two fine-tunings of one model at once: each row of a batch trains its own adapter, each adapter
+// is stepped by itself, and what one has learnt is written as a PEFT folder.
 //
 //   adapters MODEL FOLDER
 #include <stowage/lm/adapters.h>
@@ -11,7 +11,8 @@ using namespace stow;
 namespace {
 
 // A text as a row of a batch, for an adapter.
-Result<void> add_row(lm::AdapterBatch& batch, const text::Tokenizer& tokenizer, const char* text, int slot) {
+Result<void> add_row(lm::AdapterBatch& batch, const text::Tokenizer& tokenizer, const char* text,
+                     int slot) {
   Result<std::vector<int32_t>> ids = tokenizer.encode(text);
   if (!ids) return ids.failure();
   ids->resize(static_cast<size_t>(batch.length + 1));  // both texts are longer
@@ -38,17 +39,19 @@ Result<void> run(const char* path, const char* folder) {
                                "Every plan is checked by somebody who did not make it."};
   if (auto added = add_row(batch, tokenizer, texts[0], *a); !added) return added;
   if (auto added = add_row(batch, tokenizer, texts[1], *b); !added) return added;
-  if (auto added = add_row(batch, tokenizer, texts[0], 0); !added) return added;  // the base, to compare
+  if (auto added = add_row(batch, tokenizer, texts[0], 0); !added)
+    return added;  // the base, to compare
 
   for (int i = 0; i <= 20; ++i) {
     const Result<lm::PassOutput> output = adapters->forward_backward(batch);
     if (!output) return output.failure();
     if (i % 10 == 0)
-      fmt::print("{:2}: adapter {} loss {:.3f}, adapter {} loss {:.3f}, base {:.3f}\n", i, *a, output->rows[0], *b,
-                 output->rows[1], output->rows[2]);
+      fmt::print("{:2}: adapter {} loss {:.3f}, adapter {} loss {:.3f}, base {:.3f}\n", i, *a,
+                 output->rows[0], *b, output->rows[1], output->rows[2]);
     // A learning rate each, and a gradient that the other's rows are no part of.
     if (auto step = adapters->step(*a, {.lr = 1e-2}); !step) return step.failure();
-    if (auto step = adapters->step(*b, {.lr = 2e-2, .weight_decay = 0.1}); !step) return step.failure();
+    if (auto step = adapters->step(*b, {.lr = 2e-2, .weight_decay = 0.1}); !step)
+      return step.failure();
   }
   return adapters->save(*a, folder);
 }

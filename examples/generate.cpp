@@ -1,5 +1,5 @@
-// A language model from a Hugging Face folder or a GGUF file: how well it expects a text, and how it
-// goes on.
+// A language model from a Hugging Face folder or a GGUF file: how well it expects a text, and how
+// it goes on.
 //
 //   generate MODEL TEXT
 #include <stowage/lm/generate.h>

@@ -14,12 +14,14 @@ using namespace host_offload;
 
 void print_analysis(const std::string& row, const MemoryAnalysis& analysis) {
   const KindAnalysis& device = analysis.device();
-  fmt::print("{:<22} device {:>11} = argument {:>11} + output {:>11} - alias {:>11} + temp {:>11}\n",
-             row, format_bytes(device.total_bytes), format_bytes(device.argument_bytes),
-             format_bytes(device.output_bytes), format_bytes(device.alias_bytes),
-             format_bytes(device.temp_bytes));
+  fmt::print(
+      "{:<22} device {:>11} = argument {:>11} + output {:>11} - alias {:>11} + temp {:>11}\n", row,
+      format_bytes(device.total_bytes), format_bytes(device.argument_bytes),
+      format_bytes(device.output_bytes), format_bytes(device.alias_bytes),
+      format_bytes(device.temp_bytes));
   for (const auto& [name, kind] : {std::pair{"host", analysis.host()}, {"disk", analysis.disk()}})
-    if (kind.total_bytes > 0) fmt::print("{:<22} {} {:>13}\n", "", name, format_bytes(kind.total_bytes));
+    if (kind.total_bytes > 0)
+      fmt::print("{:<22} {} {:>13}\n", "", name, format_bytes(kind.total_bytes));
 }
 
 // Each kind of memory a heap of its own, as an accelerator has; on a plain CPU they are one RAM.
@@ -123,7 +125,8 @@ bool check_near(std::vector<float>& first, const std::vector<float>& values, int
     most = std::max(most, std::abs(values[i] - first[i]));
     largest = std::max(largest, std::abs(first[i]));
   }
-  const bool near = values.size() == first.size() && most <= 1e-5f * largest, exact = predicted == measured;
+  const bool near = values.size() == first.size() && most <= 1e-5f * largest,
+             exact = predicted == measured;
   fmt::print("{:<22} {}, {}\n", "", near ? "near the first" : "OTHER VALUES",
              exact ? "measured as planned" : "OTHER BYTES");
   return near && exact;
@@ -153,15 +156,17 @@ bool run_over_meshes(int64_t n, bool run) {
     const DefaultDevice guard(devices.list[0]);
     const Mesh mesh = make_mesh({data, model}, {"data", "model"}, devices.list);
     const NamedSharding rows(mesh, P("data"));
-    const auto array = [&](uint64_t seed, const Shape& shape, float scale, const NamedSharding& to) {
+    const auto array = [&](uint64_t seed, const Shape& shape, float scale,
+                           const NamedSharding& to) {
       if (run) return device_put(random::normal(random::key(seed), shape) * scale, to);
       return device_put(Array::abstract({DType::kF32, shape}), to);
     };
     const Layers weights = {array(1, {10, 256, 1024}, 0.06f, weight_sharding(mesh, "w1", 1)),
                             array(2, {10, 1024, 256}, 0.03f, weight_sharding(mesh, "w2", 1))};
     const Array input = array(3, {256, 256}, 1.0f, rows);
-    const auto gradients = jit(
-        [&](const Layers& w, const Array& x) { return layer_gradients_over(mesh, w, x); }, within(1));
+    const auto gradients =
+        jit([&](const Layers& w, const Array& x) { return layer_gradients_over(mesh, w, x); },
+            within(1));
     const auto compiled1 = gradients.lower(weights, input).compile();
     const MemoryAnalysis& analysis = compiled1.memory_analysis();
     print_analysis(fmt::format("program 1, {} x {}", data, model), analysis);
@@ -171,7 +176,9 @@ bool run_over_meshes(int64_t n, bool run) {
       for (const DevicePtr& d : devices.list) d->reset_high_water();
       const Layers g = compiled1(weights, input);
       const int64_t measured = devices.measured_bytes();
-      ok = check_near(first1, values_of(g), compiled1.memory_analysis().device().total_bytes, measured) && ok;
+      ok = check_near(first1, values_of(g), compiled1.memory_analysis().device().total_bytes,
+                      measured) &&
+           ok;
     }
   }
   for (const auto& [data, model] : {std::pair<int64_t, int64_t>{1, 1}, {2, 1}, {2, 2}, {4, 2}}) {
@@ -196,12 +203,16 @@ bool run_over_meshes(int64_t n, bool run) {
     print_analysis(fmt::format("program 2, {} x {}", data, model), compiled.memory_analysis());
     // Of small matrices tiles and scratch are a good part.
     if (!run)
-      ok = check_formula(formula2_bytes(n, data, model), compiled.memory_analysis().device().total_bytes) && ok;
+      ok = check_formula(formula2_bytes(n, data, model),
+                         compiled.memory_analysis().device().total_bytes) &&
+           ok;
     if (run) {
       for (const DevicePtr& d : devices.list) d->reset_high_water();
       const auto [next, kept] = compiled(params, state, inputs);
       const int64_t measured = devices.measured_bytes();
-      ok = check_near(first2, values_of(next), compiled.memory_analysis().device().total_bytes, measured) && ok;
+      ok = check_near(first2, values_of(next), compiled.memory_analysis().device().total_bytes,
+                      measured) &&
+           ok;
     }
   }
   return ok;

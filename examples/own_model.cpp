@@ -1,5 +1,5 @@
-// A model of one's own in the trainer: a network of residual layers that learns the mean square of its inputs,
-// planned for a budget, trained, evaluated and saved.
+// A model of one's own in the trainer: a network of residual layers that learns the mean square of
+// its inputs, planned for a budget, trained, evaluated and saved.
 //
 //   build/release/examples/own_model [FOLDER [BUDGET]]      the folder of checkpoints; such as 8MiB
 #include <stowage/stowage.h>
@@ -74,7 +74,8 @@ class Network : public TrainModel {
     b.add("y", Array::abstract(Shape{rows_}));
     return b;
   }
-  Array loss(const ModelArrays& weights, const NamedArrays& b, const LossForm& /*form*/) const override {
+  Array loss(const ModelArrays& weights, const NamedArrays& b,
+             const LossForm& /*form*/) const override {
     const std::vector<Array>& p = weights.parameters.arrays;  // in the order of parameters()
     const auto layer = [](const Array& entering, const std::vector<Array>& w) {
       const Array x = checkpoint_name(entering, "layer_in");

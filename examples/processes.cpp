@@ -1,5 +1,6 @@
-// An MLP trained over all devices of all processes that were started together. The same program runs by
-// itself, and gives the same bits on as many devices, however they are spread over processes.
+// An MLP trained over all devices of all processes that were started together. The same program
+// runs by itself, and gives the same bits on as many devices, however they are spread over
+// processes.
 //
 //   stowage launch --processes 2 --devices 2 -- processes [STEPS]    steps of training (10)
 #include <stowage/stowage.h>
@@ -53,7 +54,8 @@ void train(int64_t steps) {
   const auto n = static_cast<int64_t>(distributed::devices().size());
   const int64_t model = n % 2 == 0 ? 2 : 1;
   const Mesh mesh = make_mesh({n / model, model}, {"data", "model"});
-  const NamedSharding up(mesh, P("data", "model")), down(mesh, P("model", "data")), whole(mesh, P());
+  const NamedSharding up(mesh, P("data", "model")), down(mesh, P("model", "data")),
+      whole(mesh, P());
   const bool is_first = distributed::process_index() == 0;
   if (is_first)
     fmt::print("{} x {} devices, {} here\n", n / model, model, distributed::local_devices().size());
@@ -64,7 +66,8 @@ void train(int64_t steps) {
   const auto step = jit(
       [&](const Mlp& v, const Array& x) {
         const auto [value, g] = value_and_grad(loss)(v, x);
-        const Mlp next = tree_map([](const Array& p, const Array& d) { return p - 0.3f * d; }, v, g);
+        const Mlp next =
+            tree_map([](const Array& p, const Array& d) { return p - 0.3f * d; }, v, g);
         return std::pair(Mlp{with_sharding_constraint(next.up, up),
                              with_sharding_constraint(next.down, down)},
                          value);

@@ -23,18 +23,22 @@ TEST(Agreement, NamesWhatDiffersAndWhere) {
     const bool odd = c.rank() == 2, few = c.rank() < 2;
     std::string fault;
     const auto expect = [&](const std::string& want, const std::vector<Fact>& facts) {
-      if (const std::string got = said(c, facts); got != want) fault += "expected '" + want + "', got '" + got + "' ";
+      if (const std::string got = said(c, facts); got != want)
+        fault += "expected '" + want + "', got '" + got + "' ";
     };
     expect("", comm::facts_of_program());
     expect("", {{"configuration", std::string(500, 'x')}});
-    expect("configuration is 17 at processes 0, 1, 3 and 4, 18 at process 2: expected the same at every process",
-           {{"version", "1"}, {"configuration", odd ? "18" : "17"}});
-    expect("a is x at processes 0 and 1, y at processes 2, 3 and 4; b is 1 at processes 0, 1, 3 and 4, 2 at process "
-           "2: expected the same at every process",
-           {{"a", few ? "x" : "y"}, {"b", odd ? "2" : "1"}});
+    expect(
+        "configuration is 17 at processes 0, 1, 3 and 4, 18 at process 2: expected the same at every process",
+        {{"version", "1"}, {"configuration", odd ? "18" : "17"}});
+    expect(
+        "a is x at processes 0 and 1, y at processes 2, 3 and 4; b is 1 at processes 0, 1, 3 and 4, 2 at process "
+        "2: expected the same at every process",
+        {{"a", few ? "x" : "y"}, {"b", odd ? "2" : "1"}});
     // The same digest of another fact is another fact; the end of a long value counts.
     const std::string value(300, 'v');
-    if (said(c, {{"data", odd ? value + "1" : value + "2"}}).empty()) fault += "the end of a value is not compared";
+    if (said(c, {{"data", odd ? value + "1" : value + "2"}}).empty())
+      fault += "the end of a value is not compared";
     return fault;
   };
   EXPECT_EQ(run_processes(5, 1, body), "");
@@ -65,12 +69,14 @@ TEST(Launch, IsReadFromTheEnvironment) {
   EXPECT_EQ(good->process, 3);
   EXPECT_EQ(good->n_processes, 8);
   EXPECT_EQ(good->fd, 5);
-  for (const char* bad : {"", "3", "3/8", "3/8:", "8/8:5", "-1/8:5", "3/8:5x", "3/8:99999999999", "/8:5"})
+  for (const char* bad :
+       {"", "3", "3/8", "3/8:", "8/8:5", "-1/8:5", "3/8:5x", "3/8:99999999999", "/8:5"})
     EXPECT_FALSE(with(bad).ok()) << bad;
 }
 
 TEST(World, IsOneProcessWhereNobodyStartedOthers) {
-  if (comm::launch_of_environment()->by != comm::Launch::By::kItself) GTEST_SKIP() << "under mpirun";
+  if (comm::launch_of_environment()->by != comm::Launch::By::kItself)
+    GTEST_SKIP() << "under mpirun";
   const auto world = comm::World::join({.devices = 3});
   ASSERT_TRUE(world.ok()) << world.error();
   EXPECT_EQ((*world)->n_processes(), 1);

@@ -23,8 +23,8 @@ uint64_t random_bits(uint64_t& state) {
   return x ^ (x >> 31);
 }
 
-// What a rank holds: every rank can make that of every other. Integers have random bits, floats wide
-// exponents, and now and then a zero of either sign, an infinity or a NaN.
+// What a rank holds: every rank can make that of every other. Integers have random bits, floats
+// wide exponents, and now and then a zero of either sign, an infinity or a NaN.
 Bytes values_of(int32_t rank, DType dtype, int64_t n, uint64_t seed) {
   uint64_t state = seed * 1000003 + static_cast<uint64_t>(rank) * 7919 + static_cast<uint64_t>(n);
   const auto elem = static_cast<size_t>(dtype_bytes(dtype));
@@ -60,7 +60,8 @@ uint64_t integer_at(DType dtype, const std::byte* at) {
   const auto elem = static_cast<size_t>(dtype_bytes(dtype));
   std::memcpy(&bits, at, elem);
   const int shift = 64 - 8 * static_cast<int>(elem);
-  if (is_signed_int(dtype)) return static_cast<uint64_t>(static_cast<int64_t>(bits << shift) >> shift);
+  if (is_signed_int(dtype))
+    return static_cast<uint64_t>(static_cast<int64_t>(bits << shift) >> shift);
   return bits;
 }
 
@@ -72,14 +73,18 @@ void node(ReduceKind kind, DType dtype, const std::byte* a, const std::byte* b, 
     double z = x + y;
     if (kind != ReduceKind::kSum) {
       const bool first_is_less = x < y || (x == y && std::signbit(x) && !std::signbit(y));
-      z = std::isnan(x) ? x : std::isnan(y) ? y : (kind == ReduceKind::kMin) == first_is_less ? x : y;
+      z = std::isnan(x)                                 ? x
+          : std::isnan(y)                               ? y
+          : (kind == ReduceKind::kMin) == first_is_less ? x
+                                                        : y;
     }
     std::memcpy(out, encode_scalar(dtype, z)->data(), elem);
     return;
   }
   const uint64_t x = integer_at(dtype, a), y = integer_at(dtype, b);
   uint64_t z = 0;
-  const bool less = is_signed_int(dtype) ? static_cast<int64_t>(x) < static_cast<int64_t>(y) : x < y;
+  const bool less =
+      is_signed_int(dtype) ? static_cast<int64_t>(x) < static_cast<int64_t>(y) : x < y;
   switch (kind) {
     case ReduceKind::kSum: z = x + y; break;
     case ReduceKind::kMax: z = less ? y : x; break;
@@ -91,7 +96,8 @@ void node(ReduceKind kind, DType dtype, const std::byte* a, const std::byte* b, 
 }
 
 // The reduction of parts [begin, end).
-Bytes reduced(ReduceKind kind, DType dtype, const std::vector<Bytes>& parts, size_t begin, size_t end) {
+Bytes reduced(ReduceKind kind, DType dtype, const std::vector<Bytes>& parts, size_t begin,
+              size_t end) {
   if (end - begin == 1) return parts[begin];
   size_t half = 1;
   while (half * 2 < end - begin) half *= 2;
@@ -116,7 +122,8 @@ Bytes reduced(ReduceKind kind, DType dtype, const std::vector<Bytes>& parts) {
   return reduced(kind, dtype, parts, 0, parts.size());
 }
 
-// The first element in which they differ, or -1. A NaN equals every NaN: its bits are the processor's.
+// The first element in which they differ, or -1. A NaN equals every NaN: its bits are the
+// processor's.
 int64_t difference(DType dtype, const Bytes& expected, const Bytes& got) {
   const auto elem = static_cast<size_t>(dtype_bytes(dtype));
   if (expected == got) return -1;
@@ -142,8 +149,8 @@ Rounding rounding_of(DType dtype) {
   return {0x1p-11L, 0x1p-25L};  // f16
 }
 
-// The first element of a float sum that is further from the exact one than its n - 1 roundings, and that
-// to the dtype, allow in any order: n u sum|x| (Higham 2002, 4.2); or -1.
+// The first element of a float sum that is further from the exact one than its n - 1 roundings, and
+// that to the dtype, allow in any order: n u sum|x| (Higham 2002, 4.2); or -1.
 int64_t beyond_rounding(DType dtype, const std::vector<Bytes>& parts, const Bytes& got) {
   const auto elem = static_cast<size_t>(dtype_bytes(dtype));
   const Rounding u = rounding_of(dtype);
@@ -157,9 +164,9 @@ int64_t beyond_rounding(DType dtype, const std::vector<Bytes>& parts, const Byte
     }
     const long double value = decode_scalar(dtype, {&got[at], elem});
     const bool is_special = !std::isfinite(sum);
-    const bool is_right = std::isnan(sum)  ? std::isnan(value)
-                          : is_special     ? value == sum
-                                           : std::abs(value - sum) <= n * (u.relative * size + u.least);
+    const bool is_right = std::isnan(sum) ? std::isnan(value)
+                          : is_special    ? value == sum
+                                       : std::abs(value - sum) <= n * (u.relative * size + u.least);
     if (!is_right) return static_cast<int64_t>(at / elem);
   }
   return -1;
@@ -179,9 +186,9 @@ struct Checker {
       return compare(group, what, dtype, expected, got);
     const int64_t at = beyond_rounding(dtype, parts, got);
     if (at < 0 || !fault.empty()) return;
-    fault = fmt::format("rank {} of {}: {} in {} over a group of {} is beyond rounding at element {}",
-                        communicator.rank(), communicator.size(), what, dtype_name(dtype),
-                        group.size(), at);
+    fault = fmt::format(
+        "rank {} of {}: {} in {} over a group of {} is beyond rounding at element {}",
+        communicator.rank(), communicator.size(), what, dtype_name(dtype), group.size(), at);
   }
 
   void compare(const Group& group, const std::string& what, DType dtype, const Bytes& expected,
@@ -226,9 +233,9 @@ struct Checker {
     Bytes got(expected.size(), std::byte{0xa5});
     communicator.reduce_scatter(group, "cases", kind, dtype, outer, inner,
                                 wholes[static_cast<size_t>(group.index)].data(), got.data());
-    compare_reduced(
-        group, fmt::format("reduce_scatter {} [{}, {}]", reduce_kind_name(kind), outer, inner), kind,
-        dtype, pieces, expected, got);
+    compare_reduced(group,
+                    fmt::format("reduce_scatter {} [{}, {}]", reduce_kind_name(kind), outer, inner),
+                    kind, dtype, pieces, expected, got);
   }
 
   void reduce(const Group& group, ReduceKind kind, DType dtype, int64_t n, bool in_place) {
@@ -237,9 +244,10 @@ struct Checker {
     Bytes own = parts[static_cast<size_t>(group.index)], apart(expected.size(), std::byte{0xa5});
     Bytes& got = in_place ? own : apart;
     communicator.all_reduce(group, "cases", kind, dtype, n, own.data(), got.data());
-    compare_reduced(group, fmt::format("all_reduce {} [{}]", reduce_kind_name(kind), n), kind, dtype,
-                    parts, expected, got);
-    if (!in_place) compare(group, "all_reduce's operand", dtype, parts[static_cast<size_t>(group.index)], own);
+    compare_reduced(group, fmt::format("all_reduce {} [{}]", reduce_kind_name(kind), n), kind,
+                    dtype, parts, expected, got);
+    if (!in_place)
+      compare(group, "all_reduce's operand", dtype, parts[static_cast<size_t>(group.index)], own);
   }
 
   // From [in_outer, n, in_inner] to [out_outer, n, out_inner], element by element.
@@ -258,18 +266,20 @@ struct Checker {
       }
     communicator.all_to_all(group, "cases", dtype, in_outer, in_inner, out_outer, out_inner,
                             wholes[static_cast<size_t>(group.index)].data(), got.data());
-    compare(group, fmt::format("all_to_all [{}, {}] to [{}, {}]", in_outer, in_inner, out_outer, out_inner),
-            dtype, expected, got);
+    compare(
+        group,
+        fmt::format("all_to_all [{}, {}] to [{}, {}]", in_outer, in_inner, out_outer, out_inner),
+        dtype, expected, got);
   }
 
-  void permute(const Group& group, DType dtype, const std::vector<std::pair<int32_t, int32_t>>& pairs,
-               int64_t n) {
+  void permute(const Group& group, DType dtype,
+               const std::vector<std::pair<int32_t, int32_t>>& pairs, int64_t n) {
     const std::vector<Bytes> parts = values(group, dtype, n);
     Bytes expected(parts[0].size()), got(parts[0].size(), std::byte{0xa5});
     for (const auto& [from, to] : pairs)
       if (to == group.index) expected = parts[static_cast<size_t>(from)];
-    communicator.permute(group, "cases", dtype, pairs, n, parts[static_cast<size_t>(group.index)].data(),
-                         got.data());
+    communicator.permute(group, "cases", dtype, pairs, n,
+                         parts[static_cast<size_t>(group.index)].data(), got.data());
     compare(group, fmt::format("permute [{}]", n), dtype, expected, got);
   }
 
@@ -290,7 +300,8 @@ std::vector<Group> groups_of(const Communicator& communicator) {
     for (int axis = 0; axis < mesh.rank(); ++axis) {
       const int axes[] = {axis};
       std::vector<int32_t> ranks;
-      for (const int64_t p : mesh.group(communicator.rank(), axes)) ranks.push_back(static_cast<int32_t>(p));
+      for (const int64_t p : mesh.group(communicator.rank(), axes))
+        ranks.push_back(static_cast<int32_t>(p));
       groups.push_back(Group::of(ranks, communicator.rank()));
     }
   };
@@ -334,7 +345,8 @@ std::string check_collectives(Communicator& communicator, const CaseOptions& opt
       check.permute(group, dtype, some, 3);
       for (const ReduceKind kind : kKinds) {
         const bool bitwise = kind == ReduceKind::kAnd || kind == ReduceKind::kOr;
-        if ((bitwise && is_float(dtype)) || (kind == ReduceKind::kSum && dtype == DType::kBool)) continue;
+        if ((bitwise && is_float(dtype)) || (kind == ReduceKind::kSum && dtype == DType::kBool))
+          continue;
         check.scatter(group, kind, dtype, 3, 7);
         check.scatter(group, kind, dtype, 1, 601);
         check.reduce(group, kind, dtype, 13, false);
@@ -425,10 +437,12 @@ std::string check_factorings(Communicator& communicator) {
   Checker check{communicator, 5, {}};
   const auto sum = [&](const Bytes& in, std::vector<int> axes) {
     std::vector<int32_t> ranks;
-    for (const int64_t p : mesh.group(communicator.rank(), axes)) ranks.push_back(static_cast<int32_t>(p));
+    for (const int64_t p : mesh.group(communicator.rank(), axes))
+      ranks.push_back(static_cast<int32_t>(p));
     const Group group = Group::of(ranks, communicator.rank());
     Bytes out(in.size());
-    communicator.all_reduce(group, "cases", ReduceKind::kSum, DType::kF32, kElems, in.data(), out.data());
+    communicator.all_reduce(group, "cases", ReduceKind::kSum, DType::kF32, kElems, in.data(),
+                            out.data());
     return out;
   };
   const Bytes own = values_of(communicator.rank(), DType::kF32, kElems, 5);

@@ -25,10 +25,12 @@ struct Transport {
 constexpr Transport kThreads = {"threads", 0, false}, kWindows = {"windows", 0, true},
                     kProcesses = {"processes", 1, false}, kMixed = {"mixed", 2, false};
 
-std::string run_on(const Transport& transport, int32_t n, const RankBody& body, double timeout_s = 60) {
+std::string run_on(const Transport& transport, int32_t n, const RankBody& body,
+                   double timeout_s = 60) {
   if (transport.devices_per_process == 0)
     return run_threads(n, body, {.timeout_s = timeout_s, .use_windows = transport.use_windows});
-  return run_processes(n / transport.devices_per_process, transport.devices_per_process, body, timeout_s);
+  return run_processes(n / transport.devices_per_process, transport.devices_per_process, body,
+                       timeout_s);
 }
 
 class Collectives : public testing::TestWithParam<Transport> {
@@ -51,9 +53,10 @@ TEST_P(Collectives, AreThoseOfTheOracle) {
 
 TEST_P(Collectives, OfManyWindowsAreThoseOfTheOracle) {
   for (const int32_t n : {2, 4})
-    EXPECT_EQ(run_on(GetParam(), n,
-                     [&](Communicator& c) { return check_collectives(c, {.large = true, .seed = 2}); }),
-              "")
+    EXPECT_EQ(
+        run_on(GetParam(), n,
+               [&](Communicator& c) { return check_collectives(c, {.large = true, .seed = 2}); }),
+        "")
         << n << " ranks";
 }
 
@@ -76,7 +79,8 @@ TEST_P(Collectives, GiveTheSameBitsForEveryFactoring) {
 }
 
 TEST_P(Collectives, FindOddFingerprints) {
-  for (const int32_t n : sizes()) EXPECT_EQ(run_on(GetParam(), n, check_compare), "") << n << " ranks";
+  for (const int32_t n : sizes())
+    EXPECT_EQ(run_on(GetParam(), n, check_compare), "") << n << " ranks";
 }
 
 TEST_P(Collectives, CountTheBytesOfARing) {
@@ -94,7 +98,8 @@ TEST_P(Collectives, CountTheBytesOfARing) {
     c.all_reduce(all, "", ReduceKind::kSum, DType::kF32, kElems, p, p);
     const int64_t reduced = c.sent_bytes() - gathered - scattered;
     const int64_t expected = 4 * kElems * (n - 1);
-    if (gathered != expected || scattered != expected || reduced != 2 * (expected / n) || c.n_collectives() != 3)
+    if (gathered != expected || scattered != expected || reduced != 2 * (expected / n) ||
+        c.n_collectives() != 3)
       return fmt::format("{} {} {} for {}", gathered, scattered, reduced, expected);
     return "";
   };
@@ -129,11 +134,13 @@ TEST_P(Collectives, NameTheRankThatIsLate) {
                  reinterpret_cast<std::byte*>(&x), reinterpret_cast<std::byte*>(&x));
     return "";
   };
-  EXPECT_THAT(in_unison(run_on(GetParam(), 4, body, 0.3), 4),
-              testing::MatchesRegex(
-                  ".* has not entered all_reduce at layers/mlp \\(main\\.cpp:3\\) for 0\\.[0-9]+ s; "
-                  "it was last in barrier at start \\(main\\.cpp:1\\)"));
-  EXPECT_THAT(run_on(GetParam(), 4, body, 0.3), HasSubstr(name_of(GetParam(), 2) + " has not entered"));
+  EXPECT_THAT(
+      in_unison(run_on(GetParam(), 4, body, 0.3), 4),
+      testing::MatchesRegex(
+          ".* has not entered all_reduce at layers/mlp \\(main\\.cpp:3\\) for 0\\.[0-9]+ s; "
+          "it was last in barrier at start \\(main\\.cpp:1\\)"));
+  EXPECT_THAT(run_on(GetParam(), 4, body, 0.3),
+              HasSubstr(name_of(GetParam(), 2) + " has not entered"));
 }
 
 // Rank 0 waits for 1, which waits for 2: 2 is late, though 0 runs out of time first.
@@ -143,7 +150,8 @@ TEST_P(Collectives, NameTheLastRankOfAChain) {
     if (c.rank() == 3) std::this_thread::sleep_for(std::chrono::milliseconds(100));
     if (c.rank() == 2) std::this_thread::sleep_for(std::chrono::milliseconds(900));
     const auto pair = [&](int32_t a, int32_t b, const char* label) {
-      if (c.rank() == a || c.rank() == b) c.broadcast(Group::of({a, b}, c.rank()), label, 0, {&x, 1});
+      if (c.rank() == a || c.rank() == b)
+        c.broadcast(Group::of({a, b}, c.rank()), label, 0, {&x, 1});
     };
     pair(2, 1, "first");
     pair(1, 0, "second");
@@ -158,30 +166,34 @@ TEST_P(Collectives, NameWhereProgramsPart) {
   const auto op = [](Communicator& c) -> std::string {
     std::vector<std::byte> in(64), out(64);
     if (c.rank() == 1) {
-      c.reduce_scatter(c.all(), "loss (b.cpp:2)", ReduceKind::kSum, DType::kF32, 1, 4, in.data(), out.data());
+      c.reduce_scatter(c.all(), "loss (b.cpp:2)", ReduceKind::kSum, DType::kF32, 1, 4, in.data(),
+                       out.data());
     } else {
       c.all_gather(c.all(), "head (a.cpp:1)", DType::kF32, 1, 4, in.data(), out.data());
     }
     return "";
   };
   EXPECT_THAT(in_unison(run_on(GetParam(), 4, op), 4),
-              testing::MatchesRegex(".*(all_gather at head \\(a\\.cpp:1\\).*reduce_scatter at loss \\(b\\.cpp:2\\)|"
-                                    "reduce_scatter at loss \\(b\\.cpp:2\\).*all_gather at head \\(a\\.cpp:1\\))"
-                                    ": expected the same program on all"));
+              testing::MatchesRegex(
+                  ".*(all_gather at head \\(a\\.cpp:1\\).*reduce_scatter at loss \\(b\\.cpp:2\\)|"
+                  "reduce_scatter at loss \\(b\\.cpp:2\\).*all_gather at head \\(a\\.cpp:1\\))"
+                  ": expected the same program on all"));
   const auto size = [](Communicator& c) -> std::string {
     std::vector<std::byte> bytes(64);
     c.all_reduce(c.all(), "loss (b.cpp:2)", ReduceKind::kSum, DType::kF32, c.rank() == 0 ? 2 : 3,
                  bytes.data(), bytes.data());
     return "";
   };
-  EXPECT_EQ(in_unison(run_on(GetParam(), 2, size), 2),
-            fmt::format("{} enters all_reduce at loss (b.cpp:2) of sum of f32[2], {} enters all_reduce "
-                        "at loss (b.cpp:2) of sum of f32[3]: expected the same program on all",
-                        name_of(GetParam(), 0, 2), name_of(GetParam(), 1, 2)));
+  EXPECT_EQ(
+      in_unison(run_on(GetParam(), 2, size), 2),
+      fmt::format("{} enters all_reduce at loss (b.cpp:2) of sum of f32[2], {} enters all_reduce "
+                  "at loss (b.cpp:2) of sum of f32[3]: expected the same program on all",
+                  name_of(GetParam(), 0, 2), name_of(GetParam(), 1, 2)));
   // Two groups in different orders: no message ever comes, and yet it does not take the timeout.
   const auto order = [](Communicator& c) -> std::string {
     const Group near = Group::of(c.rank() < 2 ? std::vector{0, 1} : std::vector{2, 3}, c.rank());
-    const Group far = Group::of(c.rank() % 2 == 0 ? std::vector{0, 2} : std::vector{1, 3}, c.rank());
+    const Group far =
+        Group::of(c.rank() % 2 == 0 ? std::vector{0, 2} : std::vector{1, 3}, c.rank());
     const bool first = c.rank() == 0 || c.rank() == 3;
     c.barrier(first ? near : far, first ? "near" : "far");
     c.barrier(first ? far : near, first ? "far" : "near");

@@ -212,7 +212,8 @@ TEST(ApiEdges, SecondDerivativesWhereTheFirstIsInfiniteOrHasNoValue) {
 TEST(ApiEdges, WhatHasNoGradientByAParameterSaysSo) {
   const Array x = Array::from({0.25f, 0.5f});
   const auto by_shape = [&](const Array& a) { return sum(betainc(a, 2.0, x)); };
-  EXPECT_THAT(message_of([&] { grad(by_shape)(x + 1); }), HasSubstr("by which it is differentiated"));
+  EXPECT_THAT(message_of([&] { grad(by_shape)(x + 1); }),
+              HasSubstr("by which it is differentiated"));
   EXPECT_THAT(message_of([&] { polygamma(x, x); }),
               HasSubstr("[polygamma] the order must be of integers, got f32"));
 }

@@ -476,10 +476,10 @@ void add_special(Table& t) {
 }
 
 void add_distribution_functions(Table& t) {
-  t.insert({STOW_2(igamma), STOW_2(igammac), STOW_2(random_gamma_grad), STOW_2(zeta), STOW_2(betaln),
-            STOW_2(xlogy), STOW_2(xlog1py), STOW_2(rel_entr), STOW_2(kl_div), STOW_1(bessel_i0e),
-            STOW_1(bessel_i1e), STOW_1(ndtr), STOW_1(log_ndtr), STOW_1(ndtri), STOW_1(logit),
-            STOW_1(entr), STOW_F("betainc", betainc(2.5, 0.5, x[0])),
+  t.insert({STOW_2(igamma), STOW_2(igammac), STOW_2(random_gamma_grad), STOW_2(zeta),
+            STOW_2(betaln), STOW_2(xlogy), STOW_2(xlog1py), STOW_2(rel_entr), STOW_2(kl_div),
+            STOW_1(bessel_i0e), STOW_1(bessel_i1e), STOW_1(ndtr), STOW_1(log_ndtr), STOW_1(ndtri),
+            STOW_1(logit), STOW_1(entr), STOW_F("betainc", betainc(2.5, 0.5, x[0])),
             STOW_F("betainc_of", betainc(x[0], x[1], x[2]))});
   for (const int n : {0, 1, 2, 5})
     t[fmt::format("polygamma_{}", n)] = [n](const Arrays& x) { return Arrays{polygamma(n, x[0])}; };
@@ -487,7 +487,9 @@ void add_distribution_functions(Table& t) {
 
 void add_counting(Table& t) {
   for (const int64_t size : {3, 12}) {
-    t[fmt::format("nonzero_{}", size)] = [size](const Arrays& x) { return nonzero(x[0], size, -1); };
+    t[fmt::format("nonzero_{}", size)] = [size](const Arrays& x) {
+      return nonzero(x[0], size, -1);
+    };
     t[fmt::format("flatnonzero_{}", size)] = [size](const Arrays& x) {
       return Arrays{flatnonzero(x[0], size)};
     };
@@ -643,15 +645,17 @@ void add_editing(Table& t) {
     name, [](const Arrays& x) -> Arrays { return pair_of(__VA_ARGS__); } \
   }
   const auto twice_and_one = [](const Array& v) { return v * 2 + 1; };
-  t["at_apply_rows"] = [=](const Arrays& x) { return Arrays{x[0].at({x[1]}).apply(twice_and_one)}; };
-  t["scatter_apply"] = [=](const Arrays& x) {
-    return Arrays{scatter_apply(x[0], expand_dims(x[1], 1), twice_and_one, {{1}, {0}, {0}}, {5, 3})};
+  t["at_apply_rows"] = [=](const Arrays& x) {
+    return Arrays{x[0].at({x[1]}).apply(twice_and_one)};
   };
-  t.insert({STOW_F("at_apply_clip", x[0].at({x[1]}).apply(
-                                        [](const Array& v) { return square(v); }, IndexMode::kClip)),
-            STOW_F("at_apply_slice", x[0].at({1, Range{{}, {}, 2}}).apply([](const Array& v) {
-              return sin(v);
-            })),
+  t["scatter_apply"] = [=](const Arrays& x) {
+    return Arrays{
+        scatter_apply(x[0], expand_dims(x[1], 1), twice_and_one, {{1}, {0}, {0}}, {5, 3})};
+  };
+  t.insert({STOW_F("at_apply_clip", x[0].at({x[1]}).apply([](const Array& v) { return square(v); },
+                                                          IndexMode::kClip)),
+            STOW_F("at_apply_slice",
+                   x[0].at({1, Range{{}, {}, 2}}).apply([](const Array& v) { return sin(v); })),
             STOW_F("at_get_fill", x[0].at({x[1]}).get(IndexMode::kFill, 7)),
             STOW_F("take_fill_value", take(x[0], x[1], 1, IndexMode::kFill, -2)),
             STOW_F("take_along_axis_fill",
@@ -664,25 +668,35 @@ void add_editing(Table& t) {
             STOW_F("insert_rows", insert(x[0], 1, x[1], 0)),
             STOW_F("delete_one", delete_(x[0], {-1}, 1)),
             STOW_F("delete_several", delete_(x[0], {0, 3, -1, 0}, 0)),
-            STOW_F("delete_flat", delete_(x[0], {1, 2})), STOW_F("resize_more", resize(x[0], {3, 4})),
-            STOW_F("resize_less", resize(x[0], {2, 2})), STOW_F("resize_nothing", resize(x[0], {2, 2})),
-            STOW_F("pad_ramp_to", pad(x[0], {{2, 1}, {0, 3}}, PadMode::kLinearRamp,
-                                      {.end_value = -1.5})),
+            STOW_F("delete_flat", delete_(x[0], {1, 2})),
+            STOW_F("resize_more", resize(x[0], {3, 4})),
+            STOW_F("resize_less", resize(x[0], {2, 2})),
+            STOW_F("resize_nothing", resize(x[0], {2, 2})),
+            STOW_F("pad_ramp_to",
+                   pad(x[0], {{2, 1}, {0, 3}}, PadMode::kLinearRamp, {.end_value = -1.5})),
             STOW_PAIR("histogram", histogram(x[0], 5)),
             STOW_PAIR("histogram_range",
                       histogram(x[0], 4, {.range = std::pair(0, 1), .weights = x[1]})),
             STOW_PAIR("histogram_density", histogram(x[0], 4, {.density = true})),
-            STOW_PAIR("histogram_edges", histogram(x[0], x[1])), STOW_2(digitize),
+            STOW_PAIR("histogram_edges", histogram(x[0], x[1])),
+            STOW_2(digitize),
             STOW_F("digitize_right", digitize(x[0], x[1], true)),
             STOW_F("interp", interp(x[0], x[1], x[2])),
-            STOW_F("interp_beyond", interp(x[0], x[1], x[2], -7, 9)), STOW_2(isin),
+            STOW_F("interp_beyond", interp(x[0], x[1], x[2], -7, 9)),
+            STOW_2(isin),
             STOW_F("isin_not", isin(x[0], x[1], true))});
   for (const auto& [name, mode] : {std::pair{"clip", IndexMode::kClip},
                                    {"drop", IndexMode::kFill}}) {
     const IndexMode m = mode;
-    t[fmt::format("at_set_{}", name)] = [m](const Arrays& x) { return Arrays{x[0].at({x[1]}).set(x[2], m)}; };
-    t[fmt::format("at_add_{}", name)] = [m](const Arrays& x) { return Arrays{x[0].at({x[1]}).add(x[2], m)}; };
-    t[fmt::format("at_max_{}", name)] = [m](const Arrays& x) { return Arrays{x[0].at({x[1]}).max(x[2], m)}; };
+    t[fmt::format("at_set_{}", name)] = [m](const Arrays& x) {
+      return Arrays{x[0].at({x[1]}).set(x[2], m)};
+    };
+    t[fmt::format("at_add_{}", name)] = [m](const Arrays& x) {
+      return Arrays{x[0].at({x[1]}).add(x[2], m)};
+    };
+    t[fmt::format("at_max_{}", name)] = [m](const Arrays& x) {
+      return Arrays{x[0].at({x[1]}).max(x[2], m)};
+    };
     t[fmt::format("at_multiply_{}", name)] = [m](const Arrays& x) {
       return Arrays{x[0].at({x[1]}).multiply(x[2], m)};
     };
@@ -707,7 +721,9 @@ void add_editing(Table& t) {
       return Arrays{reduce_precision(x[0], e, m)};
     };
   for (const int64_t size : {2, 9}) {
-    t[fmt::format("unique_{}", size)] = [size](const Arrays& x) { return all_of(unique(x[0], size)); };
+    t[fmt::format("unique_{}", size)] = [size](const Arrays& x) {
+      return all_of(unique(x[0], size));
+    };
     t[fmt::format("unique_{}_fill", size)] = [size](const Arrays& x) {
       return Arrays{unique(x[0], size, -1).values};
     };
@@ -765,7 +781,8 @@ std::string differences(const Array& got, const json& want, double ulp, double s
     return got.to_vector<int64_t>() == expected.to_vector<int64_t>() ? "" : "differs";
   const std::vector<double> a = got.to_vector<double>(), b = expected.to_vector<double>();
   const double unit = epsilon(expected.dtype());
-  const double tiny = expected.dtype() == DType::kF64 ? 0 : double{std::numeric_limits<float>::min()};
+  const double tiny =
+      expected.dtype() == DType::kF64 ? 0 : double{std::numeric_limits<float>::min()};
   std::string text;
   int n = 0;
   for (size_t i = 0; i < a.size(); ++i) {

@@ -1,4 +1,5 @@
-// The same collectives over Open MPI: the test starts itself under mpirun, and each process is a rank.
+// The same collectives over Open MPI: the test starts itself under mpirun, and each process is a
+// rank.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -41,14 +42,16 @@ Ended under_mpirun(int processes, const char* test, int devices = 1) {
   std::FILE* const pipe = ::popen(command.c_str(), "r");
   Ended ended{-1, ""};
   char buffer[4096];
-  for (size_t n; (n = std::fread(buffer, 1, sizeof buffer, pipe)) > 0;) ended.said.append(buffer, n);
+  for (size_t n; (n = std::fread(buffer, 1, sizeof buffer, pipe)) > 0;)
+    ended.said.append(buffer, n);
   const int status = ::pclose(pipe);
   ended.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   return ended;
 }
 
 // Joins and runs the body on every rank of this process; what is wrong at any of them.
-std::string as_ranks(const std::function<std::string(comm::Communicator&)>& body, double timeout_s = 60) {
+std::string as_ranks(const std::function<std::string(comm::Communicator&)>& body,
+                     double timeout_s = 60) {
   const char* const devices = std::getenv("STOW_TEST_DEVICES");
   auto joined = comm::World::join(
       {.devices = devices == nullptr ? 1 : std::atoi(devices), .timeout_s = timeout_s});
@@ -86,8 +89,11 @@ TEST(MpiRank, DISABLED_RunsTheCases) {
 TEST(MpiRank, DISABLED_RunsTheCasesNatively) {
   EXPECT_EQ(as_ranks([](comm::Communicator& c) {
               constexpr auto kNative = comm::ReduceOrder::kNative;
-              std::string fault = check_collectives(c, {.few = c.size() == 8, .seed = 7, .order = kNative});
-              if (c.size() == 3) fault += check_collectives(c, {.large = true, .few = true, .seed = 8, .order = kNative});
+              std::string fault =
+                  check_collectives(c, {.few = c.size() == 8, .seed = 7, .order = kNative});
+              if (c.size() == 3)
+                fault +=
+                    check_collectives(c, {.large = true, .few = true, .seed = 8, .order = kNative});
               if (c.size() == 4 && c.devices_per_process() == 1) fault += check_reduce_order(c);
               c.set_reduce_order(kNative);
               return fault + check_compare(c);
@@ -115,8 +121,8 @@ TEST(MpiRank, DISABLED_IsLateNatively) {
     float x = 1;
     c.set_reduce_order(comm::ReduceOrder::kNative);
     const auto sum = [&](const char* label) {
-      c.all_reduce(c.all(), label, ReduceKind::kSum, DType::kF32, 1, reinterpret_cast<std::byte*>(&x),
-                   reinterpret_cast<std::byte*>(&x));
+      c.all_reduce(c.all(), label, ReduceKind::kSum, DType::kF32, 1,
+                   reinterpret_cast<std::byte*>(&x), reinterpret_cast<std::byte*>(&x));
     };
     sum("start");
     if (c.rank() == 1) std::this_thread::sleep_for(std::chrono::seconds(30));
@@ -131,7 +137,8 @@ TEST(MpiRank, DISABLED_Parts) {
   const std::string said = as_ranks([](comm::Communicator& c) -> std::string {
     std::vector<std::byte> in(256), out(256);
     if (c.rank() == 1)
-      c.reduce_scatter(c.all(), "loss (b.cpp:2)", ReduceKind::kSum, DType::kF32, 1, 4, in.data(), out.data());
+      c.reduce_scatter(c.all(), "loss (b.cpp:2)", ReduceKind::kSum, DType::kF32, 1, 4, in.data(),
+                       out.data());
     else
       c.all_gather(c.all(), "head (a.cpp:1)", DType::kF32, 1, 4, in.data(), out.data());
     return "";
@@ -171,14 +178,16 @@ TEST(Mpi, ReducesNatively) {
   EXPECT_EQ(ended.status, 0) << "2 processes with 2 devices: " << ended.said;
   const Ended parts = under_mpirun(2, "PartsNatively");
   EXPECT_EQ(parts.status, 1) << parts.said;
-  EXPECT_NE(parts.said.find("process 0 enters all_reduce at loss (a.cpp:2) of sum of f32[4], native, "
-                            "process 1 enters all_reduce at loss (a.cpp:2) of sum of f32[3], native: "
-                            "expected the same program on all"),
-            std::string::npos)
+  EXPECT_NE(
+      parts.said.find("process 0 enters all_reduce at loss (a.cpp:2) of sum of f32[4], native, "
+                      "process 1 enters all_reduce at loss (a.cpp:2) of sum of f32[3], native: "
+                      "expected the same program on all"),
+      std::string::npos)
       << parts.said;
   const Ended late = under_mpirun(3, "IsLateNatively");
   EXPECT_EQ(late.status, 1) << late.said;
-  EXPECT_NE(late.said.find("process 1 has not entered all_reduce at end (a.cpp:3) for "), std::string::npos)
+  EXPECT_NE(late.said.find("process 1 has not entered all_reduce at end (a.cpp:3) for "),
+            std::string::npos)
       << late.said;
 }
 
@@ -196,7 +205,8 @@ TEST(Mpi, NamesTheRankThatIsLate) {
   if (const std::string reason = why_not(); !reason.empty()) GTEST_SKIP() << reason;
   const Ended ended = under_mpirun(2, "IsLate");
   EXPECT_EQ(ended.status, 1) << ended.said;
-  EXPECT_NE(ended.said.find("process 1 has not entered barrier at end (a.cpp:3) for 0.5"), std::string::npos)
+  EXPECT_NE(ended.said.find("process 1 has not entered barrier at end (a.cpp:3) for 0.5"),
+            std::string::npos)
       << ended.said;
 }
 

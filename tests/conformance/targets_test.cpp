@@ -1,5 +1,5 @@
-// Every target computes what the reference says, in the bytes that were planned: ops and random programs.
-// Trainings are those of tests/e2e that run on each target.
+// Every target computes what the reference says, in the bytes that were planned: ops and random
+// programs. Trainings are those of tests/e2e that run on each target.
 #include <gtest/gtest.h>
 
 #include "stowage/ir/print.h"
@@ -48,15 +48,17 @@ TEST(Targets, RunEverySampleAsTheReferenceSays) {
   }
 }
 
-// Under few bytes and many, moves by themselves and ahead: the bits of the plainest program of the CPU.
+// Under few bytes and many, moves by themselves and ahead: the bits of the plainest program of the
+// CPU.
 TEST(Targets, RandomProgramsAreExactAndKeepTheBits) {
   const auto other = std::make_shared<const OtherTarget>(2);
   int64_t n_moving = 0;
   for (uint64_t seed = 301; seed < 325; ++seed) {
     testing::set_crash_note(fmt::format("seed {}", seed));
     const RandomProgram program = testing::random_program(seed);
-    const Execution judge = testing::execute(
-        program.graph, {.donated = program.donated, .fuse = false, .reuse = false}, program.inputs, 1);
+    const Execution judge =
+        testing::execute(program.graph, {.donated = program.donated, .fuse = false, .reuse = false},
+                         program.inputs, 1);
     ASSERT_EQ(judge.fault, "");
     CompileOptions plain{.donated = program.donated}, tight = plain, apart = plain;
     plain.transfers_ahead = 3;
@@ -82,7 +84,8 @@ TEST(Targets, RandomProgramsAreExactAndKeepTheBits) {
 TEST(Targets, TheHostHasNoAddressOfHiddenMemory) {
   const DevicePtr device =
       testing::other_device({1 << 20, 1 << 20, 0}, std::make_shared<const OtherTarget>(1));
-  const DeviceBufferPtr hidden = device->allocate(4), pinned = device->allocate(4, MemoryKind::kPinnedHost);
+  const DeviceBufferPtr hidden = device->allocate(4),
+                        pinned = device->allocate(4, MemoryKind::kPinnedHost);
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_DEATH(hidden->data(), "the host has no address of the memory of other");
   EXPECT_NE(pinned->data(), nullptr);

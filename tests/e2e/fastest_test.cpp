@@ -1,5 +1,5 @@
-// What `auto` chooses for a described device: within a tenth of the best that a person could set by hand, no
-// slower for a larger budget, and nothing is passed over that fits.
+// What `auto` chooses for a described device: within a tenth of the best that a person could set by
+// hand, no slower for a larger budget, and nothing is passed over that fits.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,6 +10,7 @@
 #include "stowage/plan/memory_plan.h"
 #include "stowage/runtime/null/built_in_devices.h"
 #include "stowage/runtime/null/simulate.h"
+#include "stowage/runtime/target.h"
 #include "stowage/session/overlap.h"
 #include "stowage/train/decoder_model.h"
 #include "stowage/train/fastest.h"
@@ -32,7 +33,8 @@ Job job_for(const TrainConfig& c, const DeviceDescription& d) {
 
 TrainConfig small_config() {
   TrainConfig c;
-  c.model = {.dim = 64, .layers = 3, .heads = 4, .kv_heads = 2, .ffn = 192, .vocab = 256, .tied = false};
+  c.model = {
+      .dim = 64, .layers = 3, .heads = 4, .kv_heads = 2, .ffn = 192, .vocab = 256, .tied = false};
   c.data.batch = 4;
   c.data.seq = 128;
   c.runtime.platform = "virtual";
@@ -88,8 +90,9 @@ std::vector<int64_t> budgets_between(const Job& job, int n) {
   return budgets;
 }
 
-// The shortest step of these plans with moves ahead. No order of the same work is faster than its busiest
-// stream: those whose busiest stream is the least busy come first, and many others need not be planned again.
+// The shortest step of these plans with moves ahead. No order of the same work is faster than its
+// busiest stream: those whose busiest stream is the least busy come first, and many others need not
+// be planned again.
 double best_step_s(const Job& job, std::vector<JobPlan> by_hand, const Budgets& budgets,
                    const DeviceDescription& device) {
   std::stable_sort(by_hand.begin(), by_hand.end(), [&](const JobPlan& a, const JobPlan& b) {
@@ -149,8 +152,8 @@ TEST(Fastest, IsNearTheBestByHandAndNoSlowerForALargerBudget) {
   EXPECT_GE(n_by_hand, 5u);
 }
 
-// Of random jobs: what is passed over for its memory does not fit, and no step is shorter than it was taken
-// to be at the least.
+// Of random jobs: what is passed over for its memory does not fit, and no step is shorter than it
+// was taken to be at the least.
 TEST(Fastest, EstimatesOfWhatIsNotPlannedHold) {
   std::mt19937 random(7);
   const std::array<DeviceDescription, 2> devices = {device("h200"), device("rtx4080-laptop")};
@@ -176,11 +179,12 @@ TEST(Fastest, EstimatesOfWhatIsNotPlannedHold) {
       }
       if (!fits(job, plan, budgets)) continue;
       ++n_fit;
-      // With moves ahead a step takes no less than its busiest stream: where that is no less than the
-      // estimate, the plan need not be made.
-      const bool is_clear = std::all_of(devices.begin(), devices.end(), [&](const DeviceDescription& d) {
-        return least_step_s(job, of_base, p, d) <= bound_s(plan, d);
-      });
+      // With moves ahead a step takes no less than its busiest stream: where that is no less than
+      // the estimate, the plan need not be made.
+      const bool is_clear =
+          std::all_of(devices.begin(), devices.end(), [&](const DeviceDescription& d) {
+            return least_step_s(job, of_base, p, d) <= bound_s(plan, d);
+          });
       if (!is_clear) plan = with_moves_ahead(job, std::move(plan), budgets);
       for (const DeviceDescription& d : devices)
         EXPECT_LE(least_step_s(job, of_base, p, d), kHardlyLess * step_s(plan, d));
@@ -190,8 +194,8 @@ TEST(Fastest, EstimatesOfWhatIsNotPlannedHold) {
   EXPECT_GE(n_fit, 3);
 }
 
-// Near the least budget the estimates pass over everything but what fits; below it everything is planned, and
-// the refusal names what is enough.
+// Near the least budget the estimates pass over everything but what fits; below it everything is
+// planned, and the refusal names what is enough.
 TEST(Fastest, FitsInWhatARefusalNames) {
   TrainConfig c = small_config();
   c.model.layers = 2;

@@ -1,6 +1,7 @@
-// Fine-tuning a model from files, from the configuration to the last checkpoint: the same bits under
-// every policy, place and budget, microbatches that add up, adapters that are written and read. The tests
-// of FinetuneOnEachTarget run on the host's target and on OtherTarget, the others on the host's alone.
+// Fine-tuning a model from files, from the configuration to the last checkpoint: the same bits
+// under every policy, place and budget, microbatches that add up, adapters that are written and
+// read. The tests of FinetuneOnEachTarget run on the host's target and on OtherTarget, the others
+// on the host's alone.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <fmt/ranges.h>
@@ -39,12 +40,14 @@ struct Outcome {
   BytesByKind peak_bytes{};
 };
 
-// The newest checkpoint of a folder as two processes write it, every array cut along its last even axis.
+// The newest checkpoint of a folder as two processes write it, every array cut along its last even
+// axis.
 void cut_in_two(const std::string& from, const std::string& to) {
   const CheckpointName name = latest_checkpoint(from).value().value();
   const Checkpoint checkpoint = Checkpoint::open(name.path).value();
   const SafetensorsFile file =
-      SafetensorsFile::open(std::filesystem::path(name.path).replace_extension(".safetensors")).value();
+      SafetensorsFile::open(std::filesystem::path(name.path).replace_extension(".safetensors"))
+          .value();
   const SaveTicket ticket = begin_sharded_save(to, name.step, 2).value();
   std::vector<SaveReceipt> receipts;
   for (int32_t process : {0, 1}) {
@@ -280,7 +283,8 @@ TEST_F(Finetune, ThePeakDoesNotGrowWithTheNumberOfMicrobatches) {
 
 TEST_F(Finetune, PackedExamplesDoNotSeeOneAnother) {
   TrainConfig alone = config("alone"), packed = config("packed");
-  // The same lines, some of which share a row: as many rows as there are, so that an update has them all.
+  // The same lines, some of which share a row: as many rows as there are, so that an update has
+  // them all.
   write_lines(folder_ / "few.jsonl", 12, 7);
   for (TrainConfig* c : {&alone, &packed}) {
     c->data.path = folder_ / "few.jsonl";
@@ -410,7 +414,8 @@ TEST_F(Finetune, AnotherBaseIsNotMerged) {
   std::vector<float> norm(16, 1.0f);
   tensors.add("model.norm.weight", {16}, norm);
   ASSERT_TRUE(write_hf_folder(folder_ / "base", files->config, tensors.bytes()).ok());
-  EXPECT_THAT(export_model(c.train.out, folder_ / "merged").error(), HasSubstr("its weights are not those"));
+  EXPECT_THAT(export_model(c.train.out, folder_ / "merged").error(),
+              HasSubstr("its weights are not those"));
   EXPECT_FALSE(std::filesystem::exists(folder_ / "merged/config.json"));
   TrainConfig on = c;
   on.train.steps = 2;
@@ -482,7 +487,8 @@ TEST_F(Finetune, StopsWhenTheLossOfWhatIsHeldOutNoLongerFalls) {
 // Trained too long on few lines: what is held out gets worse again.
 TEST_P(FinetuneOnEachTarget, TheBestCheckpointStaysAndIsWhatIsTestedAndExported) {
   std::filesystem::create_directories(folder_ / "lines");
-  for (const auto& [from, to] : {std::pair("train.jsonl", "train.jsonl"), {"valid.jsonl", "valid.jsonl"},
+  for (const auto& [from, to] : {std::pair("train.jsonl", "train.jsonl"),
+                                 {"valid.jsonl", "valid.jsonl"},
                                  {"valid.jsonl", "test.jsonl"}})
     std::filesystem::copy_file(folder_ / from, fmt::format("{}/{}", folder_ / "lines", to));
   const auto make = [&](const std::string& name, int64_t steps) {
@@ -548,7 +554,8 @@ TEST_F(Finetune, ARunWithoutABestCheckpointNamesNone) {
       export_adapter(folder_ / "none", folder_ / "adapter", WhichCheckpoint::kBest).error();
   EXPECT_THAT(error, HasSubstr("names no best checkpoint"));
   c.eval.keep_best = true;
-  EXPECT_THAT(train(c).error, HasSubstr("eval.keep_best = true has no effect: nothing is held out"));
+  EXPECT_THAT(train(c).error,
+              HasSubstr("eval.keep_best = true has no effect: nothing is held out"));
 }
 
 // Weights of bf16 are rounded by a hash of their values: no plan changes a bit.
@@ -724,7 +731,8 @@ TEST(FinetuneLoss, HoldsTheLogitsOfAChunkAlone) {
 }
 
 TEST(FinetuneLoss, IsThatOfAllLogitsAtOnceAndSoAreItsGradients) {
-  const Array hidden = random::normal(random::key(1), {600, 24}), head = random::normal(random::key(2), {24, 50});
+  const Array hidden = random::normal(random::key(1), {600, 24}),
+              head = random::normal(random::key(2), {24, 50});
   const Array targets = iota({600}, 0, DType::kI32) % 50;
   const Array weights = (iota({600}, 0, DType::kI32) % 3).astype(DType::kF32) * 0.01;
   const auto chunked = [&](const Array& h, const Array& w, int64_t chunk) {
@@ -735,7 +743,8 @@ TEST(FinetuneLoss, IsThatOfAllLogitsAtOnceAndSoAreItsGradients) {
   };
   const auto [want, want_grads] = value_and_grad<0, 1>(whole)(hidden, head);
   for (const int64_t chunk : {7, 64, 256, 600, 1000}) {
-    const auto [loss, grads] = value_and_grad<0, 1>([&](const Array& h, const Array& w) { return chunked(h, w, chunk); })(hidden, head);
+    const auto [loss, grads] = value_and_grad<0, 1>(
+        [&](const Array& h, const Array& w) { return chunked(h, w, chunk); })(hidden, head);
     EXPECT_NEAR(loss.item<float>(), want.item<float>(), 1e-5 * want.item<float>()) << chunk;
     EXPECT_LT(max(abs(std::get<0>(grads) - std::get<0>(want_grads))).item<float>(), 1e-6) << chunk;
     EXPECT_LT(max(abs(std::get<1>(grads) - std::get<1>(want_grads))).item<float>(), 1e-5) << chunk;

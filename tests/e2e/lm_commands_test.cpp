@@ -1,5 +1,5 @@
-// `score` and `generate` as commands, on the model that the repository carries: files in and out, plans,
-// and refusals of one sentence that leave nothing behind.
+// `score` and `generate` as commands, on the model that the repository carries: files in and out,
+// plans, and refusals of one sentence that leave nothing behind.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -61,7 +61,8 @@ class LmCommands : public ::testing::Test {
     write_bytes(folder_ / name, text);
     return folder_ / name;
   }
-  std::string write_tensors(const std::string& name, std::vector<std::pair<std::string, std::vector<int32_t>>> all,
+  std::string write_tensors(const std::string& name,
+                            std::vector<std::pair<std::string, std::vector<int32_t>>> all,
                             std::vector<int64_t> shape) const {
     std::vector<TensorBytes> tensors;
     for (const auto& [key, values] : all)
@@ -70,7 +71,8 @@ class LmCommands : public ::testing::Test {
     STOW_CHECK(save_safetensors(folder_ / name, tensors).ok(), "{}", name);
     return folder_ / name;
   }
-  std::vector<float> tensor(const std::string& path, const std::string& name, std::vector<int64_t> shape) const {
+  std::vector<float> tensor(const std::string& path, const std::string& name,
+                            std::vector<int64_t> shape) const {
     const Result<SafetensorsFile> file = SafetensorsFile::open(path);
     STOW_CHECK(file.ok(), "{}", file.error());
     const TensorInfo* info = file->find(name);
@@ -81,7 +83,8 @@ class LmCommands : public ::testing::Test {
     return values;
   }
   static void expect_exact(const Json& summary) {
-    ASSERT_TRUE(summary.find("predicted_peak_bytes") && summary.find("measured_peak_bytes")) << summary.dump();
+    ASSERT_TRUE(summary.find("predicted_peak_bytes") && summary.find("measured_peak_bytes"))
+        << summary.dump();
     EXPECT_EQ(*summary.find("predicted_peak_bytes"), *summary.find("measured_peak_bytes"));
     EXPECT_GT(*summary.find("predicted_peak_bytes")->find("device")->as_int(), 0);
   }
@@ -108,9 +111,10 @@ TEST_F(LmCommands, ACheckpointStandsForTheModelAndItsAdapter) {
     text += "{\"text\": \"line " + std::to_string(i * i % 7) + " of the text\"}\n";
   std::vector<std::string> run_arguments;
   for (const std::string& setting :
-       {"model.path=" + tiny_, "data.path=" + write("lines.jsonl", text), std::string("lora.rank=4"),
-        std::string("data.seq=32"), std::string("data.batch=4"), std::string("data.valid_fraction=0.25"),
-        std::string("optimizer.lr=0.3"), std::string("optimizer.warmup=2"), std::string("train.steps=9"),
+       {"model.path=" + tiny_, "data.path=" + write("lines.jsonl", text),
+        std::string("lora.rank=4"), std::string("data.seq=32"), std::string("data.batch=4"),
+        std::string("data.valid_fraction=0.25"), std::string("optimizer.lr=0.3"),
+        std::string("optimizer.warmup=2"), std::string("train.steps=9"),
         std::string("eval.every=1"), std::string("eval.keep_best=true"), "train.out=" + out})
     run_arguments.insert(run_arguments.end(), {"--set", setting});
   run_arguments.insert(run_arguments.end(), {"--json", "-"});
@@ -147,7 +151,8 @@ TEST_F(LmCommands, ACheckpointStandsForTheModelAndItsAdapter) {
 
 TEST_F(LmCommands, ScoresTokensOfAFile) {
   const std::string out = folder_ / "out.safetensors";
-  const std::string whole = write_tensors("whole.safetensors", {{"tokens", {50, 60, 70, 80, 90, 100}}}, {2, 3});
+  const std::string whole =
+      write_tensors("whole.safetensors", {{"tokens", {50, 60, 70, 80, 90, 100}}}, {2, 3});
   const Outcome o = score({"--tokens", whole, "--out", out, "--logits", "--hidden", "--json", "-"});
   ASSERT_EQ(o.status, kExitDone) << o.error;
   expect_exact(o.json.back());
@@ -165,13 +170,14 @@ TEST_F(LmCommands, ScoresTokensOfAFile) {
   for (const int start : {0, 2}) {
     std::vector<int32_t> tokens(5, 0);
     std::copy_n(std::vector<int32_t>{50, 60, 70}.begin(), 3, tokens.begin() + start);
-    const std::string padded =
-        write_tensors("padded.safetensors", {{"tokens", tokens}, {"start", {start}}, {"lengths", {3}}}, {1, 5});
+    const std::string padded = write_tensors(
+        "padded.safetensors", {{"tokens", tokens}, {"start", {start}}, {"lengths", {3}}}, {1, 5});
     ASSERT_EQ(score({"--tokens", padded, "--out", out, "--json", "-"}).status, kExitDone);
     const std::vector<float> alone = tensor(out, "logprobs", {1, 4});
     for (int t = 0; t < 4; ++t) {
       const bool is_real = t >= start && t < start + 2;
-      EXPECT_NEAR(alone[static_cast<size_t>(t)], is_real ? logprobs[static_cast<size_t>(t - start)] : 0, 1e-5);
+      EXPECT_NEAR(alone[static_cast<size_t>(t)],
+                  is_real ? logprobs[static_cast<size_t>(t - start)] : 0, 1e-5);
     }
   }
 }
@@ -188,19 +194,24 @@ TEST_F(LmCommands, ScoresLinesOfEveryKindInTheirOrder) {
   ASSERT_EQ(o.status, kExitDone) << o.error;
   expect_exact(o.json.back());
   const std::vector<float> all = tensor(out, "logprobs", {4, 23});
-  const std::vector<float> first(all.begin(), all.begin() + 23), third(all.begin() + 46, all.begin() + 69);
+  const std::vector<float> first(all.begin(), all.begin() + 23),
+      third(all.begin() + 46, all.begin() + 69);
   EXPECT_EQ(first, third);  // the same text in two parts
   EXPECT_NE(all[69 + 1], 0);
   for (size_t i = 69 + 2; i < all.size(); ++i) EXPECT_EQ(all[i], 0) << i;  // behind the third token
 }
 
 TEST_F(LmCommands, BudgetsAndPlacementsScoreTheSameBits) {
-  const std::string tokens = write_tensors("t.safetensors", {{"tokens", formula_tokens(60, 259)}}, {2, 30});
+  const std::string tokens =
+      write_tensors("t.safetensors", {{"tokens", formula_tokens(60, 259)}}, {2, 30});
   const std::string out = folder_ / "out.safetensors";
   std::string first;
   for (const std::vector<std::string>& more :
-       std::vector<std::vector<std::string>>{{}, {"--weights", "disk"}, {"--weights", "pinned_host"},
-                                             {"--batch", "1"}, {"--memory", "1MiB"}}) {
+       std::vector<std::vector<std::string>>{{},
+                                             {"--weights", "disk"},
+                                             {"--weights", "pinned_host"},
+                                             {"--batch", "1"},
+                                             {"--memory", "1MiB"}}) {
     std::vector<std::string> arguments = {"--tokens", tokens, "--out", out, "--json", "-"};
     arguments.insert(arguments.end(), more.begin(), more.end());
     const Outcome o = score(arguments);
@@ -212,9 +223,11 @@ TEST_F(LmCommands, BudgetsAndPlacementsScoreTheSameBits) {
 }
 
 TEST_F(LmCommands, GeneratesText) {
-  const Outcome o = generate({"--prompt", "The memory of ", "--max-tokens", "20", "--temperature", "0"});
+  const Outcome o =
+      generate({"--prompt", "The memory of ", "--max-tokens", "20", "--temperature", "0"});
   ASSERT_EQ(o.status, kExitDone) << o.error;
-  const Outcome j = generate({"--prompt", "The memory of ", "--max-tokens", "20", "--temperature", "0", "--json", "-"});
+  const Outcome j = generate(
+      {"--prompt", "The memory of ", "--max-tokens", "20", "--temperature", "0", "--json", "-"});
   ASSERT_EQ(j.status, kExitDone) << j.error;
   ASSERT_EQ(j.json.size(), 2u);
   EXPECT_EQ(o.printed, *j.json[0].find("text")->as_string() + "\n");
@@ -225,8 +238,8 @@ TEST_F(LmCommands, GeneratesText) {
   EXPECT_TRUE(*j.json[1].find("summary")->as_bool());
   // A stop text.
   const std::string text = *j.json[0].find("text")->as_string(), stop = text.substr(3, 2);
-  const Outcome s = generate(
-      {"--prompt", "The memory of ", "--max-tokens", "20", "--temperature", "0", "--stop", stop, "--json", "-"});
+  const Outcome s = generate({"--prompt", "The memory of ", "--max-tokens", "20", "--temperature",
+                              "0", "--stop", stop, "--json", "-"});
   ASSERT_EQ(s.status, kExitDone) << s.error;
   EXPECT_EQ(*s.json[0].find("text")->as_string(), text.substr(0, text.find(stop)));
   EXPECT_EQ(*s.json[0].find("finish_reason")->as_string(), "stop");
@@ -237,7 +250,8 @@ TEST_F(LmCommands, PromptsOfAFileAreThoseAlone) {
 {"messages": [{"role": "user", "content": "Hi"}]}
 {"prompt": "A plan of a device that "}
 )");
-  const std::vector<std::string> settings = {"--max-tokens", "12", "--temperature", "0", "--json", "-"};
+  const std::vector<std::string> settings = {"--max-tokens", "12", "--temperature", "0",
+                                             "--json",       "-"};
   const auto with = [&](std::vector<std::string> arguments) {
     arguments.insert(arguments.end(), settings.begin(), settings.end());
     Outcome o = generate(arguments);
@@ -245,7 +259,8 @@ TEST_F(LmCommands, PromptsOfAFileAreThoseAlone) {
     if (!o.json.empty()) expect_exact(o.json.back());
     return o;
   };
-  const Outcome all = with({"--prompts", prompts}), two = with({"--prompts", prompts, "--batch", "2"});
+  const Outcome all = with({"--prompts", prompts}),
+                two = with({"--prompts", prompts, "--batch", "2"});
   ASSERT_EQ(all.json.size(), 4u);
   const Outcome alone[] = {with({"--prompt", "The "}), with({"--chat", "Hi"}),
                            with({"--prompt", "A plan of a device that "})};
@@ -262,14 +277,16 @@ TEST_F(LmCommands, PlansWithoutWeights) {
   const Outcome s =
       run(run_score, {"--model", bare.path(), "--plan", "--length", "64", "--json", "-"});
   ASSERT_EQ(s.status, kExitDone) << s.error;
-  const Outcome g = run(run_generate, {"--model", bare.path(), "--plan", "--length", "64", "--json", "-"});
+  const Outcome g =
+      run(run_generate, {"--model", bare.path(), "--plan", "--length", "64", "--json", "-"});
   ASSERT_EQ(g.status, kExitDone) << g.error;
   for (const Outcome& o : {s, g}) {
     EXPECT_GT(*o.json.back().find("predicted_peak_bytes")->find("device")->as_int(), 0);
     EXPECT_EQ(o.json.back().find("measured_peak_bytes"), nullptr);
   }
   const std::string tokens = write_tensors("t.safetensors", {{"tokens", {1, 2}}}, {1, 2});
-  const Outcome r = run(run_score, {"--model", bare.path(), "--tokens", tokens, "--out", folder_ / "out.safetensors"});
+  const Outcome r = run(run_score, {"--model", bare.path(), "--tokens", tokens, "--out",
+                                    folder_ / "out.safetensors"});
   expect_refused(r, bare.path() + ": there are no weights");
 }
 
@@ -280,31 +297,43 @@ TEST_F(LmCommands, RefusesFlagsAndFilesInOneSentence) {
     arguments.insert(arguments.end(), {"--json", json});
     expect_refused(score(arguments), message);
   };
-  const auto refused_generate = [&](std::vector<std::string> arguments, const std::string& message) {
+  const auto refused_generate = [&](std::vector<std::string> arguments,
+                                    const std::string& message) {
     arguments.insert(arguments.end(), {"--json", json});
     expect_refused(generate(arguments), message);
   };
   refused_score({}, "score: expected --tokens FILE or --data FILE");
   refused_score({"--tokens", ""}, "score: --tokens is empty");
   refused_score({"--tokens", good, "--data", good}, "score: --tokens and --data are two ways");
-  refused_score({"--tokens", good, "--logits"}, "score: --logits and --hidden have no effect without --out FILE");
-  refused_score({"--tokens", good, "--dtype", "f64"}, "score: --dtype: expected f32, bf16 or f16, got 'f64'");
-  refused_score({"--tokens", good, "--weights", "gpu"}, "score: --weights: expected device, pinned_host or disk");
+  refused_score({"--tokens", good, "--logits"},
+                "score: --logits and --hidden have no effect without --out FILE");
+  refused_score({"--tokens", good, "--dtype", "f64"},
+                "score: --dtype: expected f32, bf16 or f16, got 'f64'");
+  refused_score({"--tokens", good, "--weights", "gpu"},
+                "score: --weights: expected device, pinned_host or disk");
   refused_score({"--tokens", good, "--memory", "much"}, "score: --memory: ");
-  refused_score({"--tokens", good, "--memory", "1KiB", "--out", out}, "scoring rows of 2 tokens needs ");
+  refused_score({"--tokens", good, "--memory", "1KiB", "--out", out},
+                "scoring rows of 2 tokens needs ");
   refused_score({"--tokens", good, "--batch", "0"}, "--batch");
   refused_score({"--tokens", folder_ / "none"}, folder_ / "none");
-  const auto tensors = [&](const std::string& name, std::vector<std::pair<std::string, std::vector<int32_t>>> all,
-                           std::vector<int64_t> shape) { return write_tensors(name, std::move(all), std::move(shape)); };
-  refused_score({"--tokens", tensors("a", {{"start", {0}}}, {1, 2}), "--out", out}, "/a: no tensor 'tokens'");
+  const auto tensors = [&](const std::string& name,
+                           std::vector<std::pair<std::string, std::vector<int32_t>>> all,
+                           std::vector<int64_t> shape) {
+    return write_tensors(name, std::move(all), std::move(shape));
+  };
+  refused_score({"--tokens", tensors("a", {{"start", {0}}}, {1, 2}), "--out", out},
+                "/a: no tensor 'tokens'");
   refused_score({"--tokens", tensors("b", {{"tokens", {1, 2}}}, {2}), "--out", out},
                 "/b: 'tokens' is i32[2], expected i32[rows,length]");
   refused_score({"--tokens", tensors("c", {{"tokens", {1, 259}}}, {1, 2}), "--out", out},
                 "/c: tokens: 259 at row 0, place 1 is outside of the vocabulary of 259");
-  refused_score({"--tokens", tensors("d", {{"tokens", {1, 2}}, {"lengths", {3}}}, {1, 2}), "--out", out},
-                "/d: start, lengths: row 0 ");
-  refused_score({"--tokens", tensors("e", {{"tokens", {1, 2}}, {"start", {-2147483647 - 1}}}, {1, 2}), "--out", out},
-                "/e: start, lengths: row 0 ");
+  refused_score(
+      {"--tokens", tensors("d", {{"tokens", {1, 2}}, {"lengths", {3}}}, {1, 2}), "--out", out},
+      "/d: start, lengths: row 0 ");
+  refused_score(
+      {"--tokens", tensors("e", {{"tokens", {1, 2}}, {"start", {-2147483647 - 1}}}, {1, 2}),
+       "--out", out},
+      "/e: start, lengths: row 0 ");
   for (const auto& [line, message] : std::vector<std::pair<std::string, std::string>>{
            {"{", ":2: "},
            {"[]", ":2: expected an object with text, messages, tokens, or prompt and completion"},
@@ -312,23 +341,31 @@ TEST_F(LmCommands, RefusesFlagsAndFilesInOneSentence) {
            {R"({"text": ""})", ":2: expected at least one token, got none"},
            {R"({"tokens": [259]})", ":2: tokens: expected ids from 0 to 258, got 259"},
            {R"({"tokens": [1.5]})", ":2: tokens: expected ids from 0 to 258, got 1.5"}})
-    refused_score({"--data", write("lines.jsonl", "{\"text\": \"a b\"}\n" + line + "\n"), "--out", out},
-                  "lines.jsonl" + message);
-  refused_score({"--data", write("empty.jsonl", "\n")}, "empty.jsonl: expected at least one line, got none");
+    refused_score(
+        {"--data", write("lines.jsonl", "{\"text\": \"a b\"}\n" + line + "\n"), "--out", out},
+        "lines.jsonl" + message);
+  refused_score({"--data", write("empty.jsonl", "\n")},
+                "empty.jsonl: expected at least one line, got none");
 
   refused_generate({}, "generate: expected one of --prompt TEXT, --chat TEXT and --prompts FILE");
-  refused_generate({"--prompt", "a", "--chat", "b"}, "generate: --prompt, --chat and --prompts exclude one another");
+  refused_generate({"--prompt", "a", "--chat", "b"},
+                   "generate: --prompt, --chat and --prompts exclude one another");
   refused_generate({"--prompt", "a", "--max-tokens", "0"}, "--max-tokens");
   refused_generate({"--prompt", "a", "--temperature", "-1"}, "--temperature");
   refused_generate({"--prompt", "a", "--top-p", "1.5"}, "--top-p");
-  refused_generate({"--prompt", "a", "--max-tokens", "512"},
-                   "generate: prompt 0: 1 tokens and 512 new ones are more than the 512 positions of the model");
-  refused_generate({"--prompt", "a", "--memory", "1KiB"}, "generating 128 tokens behind prompts of up to 1 needs ");
-  refused_generate({"--prompts", folder_ / "none"}, (folder_ / "none") + ": No such file or directory");
+  refused_generate(
+      {"--prompt", "a", "--max-tokens", "512"},
+      "generate: prompt 0: 1 tokens and 512 new ones are more than the 512 positions of the model");
+  refused_generate({"--prompt", "a", "--memory", "1KiB"},
+                   "generating 128 tokens behind prompts of up to 1 needs ");
+  refused_generate({"--prompts", folder_ / "none"},
+                   (folder_ / "none") + ": No such file or directory");
   refused_generate({"--prompts", write("p.jsonl", "{\"prompt\": \"a\"}\n{\"text\": \"b\"}\n")},
                    "p.jsonl:2: expected an object with one of the keys prompt and messages");
-  refused_generate({"--prompts", write("p.jsonl", "{\"prompt\": 7}\n")}, "p.jsonl:1: prompt: expected a text");
-  expect_refused(run(run_generate, {"--model", folder_ / "none", "--prompt", "a"}), "/none: no such file or folder");
+  refused_generate({"--prompts", write("p.jsonl", "{\"prompt\": 7}\n")},
+                   "p.jsonl:1: prompt: expected a text");
+  expect_refused(run(run_generate, {"--model", folder_ / "none", "--prompt", "a"}),
+                 "/none: no such file or folder");
 }
 
 }  // namespace

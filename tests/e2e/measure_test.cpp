@@ -42,7 +42,8 @@ class Measure : public ::testing::Test {
     ::testing::internal::CaptureStderr();
     const Result<int> status = command(arguments);
     std::fflush(stdout);
-    Outcome o{::testing::internal::GetCapturedStdout(), ::testing::internal::GetCapturedStderr(), {}};
+    Outcome o{
+        ::testing::internal::GetCapturedStdout(), ::testing::internal::GetCapturedStderr(), {}};
     EXPECT_TRUE(status.ok() && *status == kExitDone) << (status ? "a status" : status.error());
     Result<Json> parsed = parse_json(json == "-" ? o.printed : read_bytes(json));
     EXPECT_TRUE(parsed.ok()) << parsed.error();
@@ -88,8 +89,9 @@ TEST_F(Measure, BenchStepAnswersWithWhatPeersAreComparedBy) {
 }
 
 TEST_F(Measure, BenchStepShowsTheSettingsItWasGiven) {
-  const Outcome o = run(run_bench_step,
-                        {"--steps", "1", "--set", "data.batch=1", "--set", "data.seq=8"}, folder_ / "o.json");
+  const Outcome o =
+      run(run_bench_step, {"--steps", "1", "--set", "data.batch=1", "--set", "data.seq=8"},
+          folder_ / "o.json");
   EXPECT_THAT(o.printed, HasSubstr("small f32 with data.batch=1, data.seq=8: "));
   EXPECT_EQ(o.json.find("settings")->dump(), "[\"data.batch=1\", \"data.seq=8\"]");
 }
@@ -145,12 +147,12 @@ TEST_F(Measure, ProfileAnswersWithWhereTheTimeGoes) {
 
 TEST_F(Measure, ProfileShowsThePredictedStepBesideTheMeasured) {
   const Outcome o = run(run_profile,
-                        {"--set", "model.dim=32", "--set", "model.layers=1", "--set", "data.batch=1", "--set",
-                         "data.seq=8", "--device-description", "h200"},
+                        {"--set", "model.dim=32", "--set", "model.layers=1", "--set",
+                         "data.batch=1", "--set", "data.seq=8", "--device-description", "h200"},
                         folder_ / "profile.json");
-  EXPECT_THAT(o.printed,
-              HasSubstr(fmt::format("\nthe measured step is {:.2f} times the simulated one\n",
-                                    number(o.json, "step_s") / number(o.json, "predicted_step_s"))));
+  EXPECT_THAT(o.printed, HasSubstr(fmt::format(
+                             "\nthe measured step is {:.2f} times the simulated one\n",
+                             number(o.json, "step_s") / number(o.json, "predicted_step_s"))));
   EXPECT_THAT(o.printed, Not(HasSubstr("no step time")));
 }
 

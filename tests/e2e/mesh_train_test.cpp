@@ -1,5 +1,5 @@
-// Training over a mesh: the numbers of one device, the same bits under every plan and over every way to put
-// the devices into processes, and on each device the bytes that were planned.
+// Training over a mesh: the numbers of one device, the same bits under every plan and over every
+// way to put the devices into processes, and on each device the bytes that were planned.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -33,7 +33,8 @@ class MeshTraining : public ::testing::Test {
 
   TrainConfig config(int64_t replica, int64_t data, int64_t model) const {
     TrainConfig c;
-    c.model = {.dim = 32, .layers = 3, .heads = 4, .kv_heads = 4, .ffn = 72, .vocab = 256, .tied = false};
+    c.model = {
+        .dim = 32, .layers = 3, .heads = 4, .kv_heads = 4, .ffn = 72, .vocab = 256, .tied = false};
     c.data = {.path = (folder_ / "data.txt").string(), .batch = 8, .seq = 24};
     c.eval.every = 0;
     c.train.steps = 4;
@@ -169,8 +170,8 @@ TEST_F(MeshTraining, ResumesToTheBitOnItsMeshAndGoesOnOnOthers) {
   }
 }
 
-// Weights of bf16 are rounded by their values, wherever their parts lie; the best evaluation is the same on
-// every process of a mesh, and its checkpoint stays.
+// Weights of bf16 are rounded by their values, wherever their parts lie; the best evaluation is the
+// same on every process of a mesh, and its checkpoint stays.
 TEST_F(MeshTraining, WeightsOfBf16AndTheBestCheckpointWorkOverAMesh) {
   TrainConfig c = config(1, 1, 1);
   c.train.compute = "p=bf16,c=f32,o=f32";
@@ -193,7 +194,8 @@ TEST_F(MeshTraining, WeightsOfBf16AndTheBestCheckpointWorkOverAMesh) {
   EXPECT_EQ(*last->extra.find("best_step")->as_int(), 4);  // it still learns
 }
 
-// The gradient of a weight is reduced and scattered where it is made: no position ever sums a whole one.
+// The gradient of a weight is reduced and scattered where it is made: no position ever sums a whole
+// one.
 TEST_F(MeshTraining, NoGradientOfAWeightIsReducedWhole) {
   const TrainConfig c = config(1, 4, 2);
   const Job job(c, 1, decoder_model);
@@ -208,22 +210,30 @@ TEST_F(MeshTraining, NoGradientOfAWeightIsReducedWhole) {
     if (kernel.op != ir::OpKind::kAllReduce) return;
     ++reduced;
     for (const ir::View& view : kernel.outputs)
-      EXPECT_TRUE(view.dims.size() > 2 || view.elems() < least_matrix)  // activations have three axes
+      EXPECT_TRUE(view.dims.size() > 2 ||
+                  view.elems() < least_matrix)  // activations have three axes
           << "an all_reduce of " << view.elems() << " elements";
   });
   EXPECT_GT(reduced, 0);
-  // Seven matrices of a layer and the head; more where one is started and awaited, or in a loop's ends.
+  // Seven matrices of a layer and the head; more where one is started and awaited, or in a loop's
+  // ends.
   EXPECT_GE(scattered, 8);
 }
 
-// The study's model, beside what memory_analysis of JAX 0.10.2 says of the same program: 133.5 MiB over
-// data 8 and 136.3 over data 4 and model 2.
+// The study's model, beside what memory_analysis of JAX 0.10.2 says of the same program: 133.5 MiB
+// over data 8 and 136.3 over data 4 and model 2.
 TEST_F(MeshTraining, FullyShardedMemoryIsThatOfTheFormula) {
   constexpr int64_t kMiB = 1 << 20;
   for (const auto& [data, model, bar] :
        {std::tuple<int64_t, int64_t, double>{8, 1, 0.85 * 133.5}, {4, 2, 0.78 * 136.3}}) {
     TrainConfig c = config(1, data, model);
-    c.model = {.dim = 512, .layers = 8, .heads = 8, .kv_heads = 4, .ffn = 1376, .vocab = 8192, .tied = false};
+    c.model = {.dim = 512,
+               .layers = 8,
+               .heads = 8,
+               .kv_heads = 4,
+               .ffn = 1376,
+               .vocab = 8192,
+               .tied = false};
     c.data.batch = 16;
     c.data.seq = 256;
     const Job job(c, 1, decoder_model);
@@ -243,22 +253,26 @@ TEST_F(MeshTraining, FullyShardedMemoryIsThatOfTheFormula) {
 
 TEST_F(MeshTraining, RefusesWhatTheMeshCannotCut) {
   const auto fault = [&](std::vector<std::string> settings) {
-    const Result<TrainConfig> loaded = load_train_config({.toml_path = "", .settings = settings, .memory = ""});
+    const Result<TrainConfig> loaded =
+        load_train_config({.toml_path = "", .settings = settings, .memory = ""});
     return loaded ? std::string("none") : loaded.error();
   };
-  EXPECT_EQ(fault({"mesh.data=3"}),
-            "data.batch = 16 (default) cannot be cut into 3 parts, as mesh.data = 3 (--set mesh.data=3) "
-            "asks: 15 and 18 can");
+  EXPECT_EQ(
+      fault({"mesh.data=3"}),
+      "data.batch = 16 (default) cannot be cut into 3 parts, as mesh.data = 3 (--set mesh.data=3) "
+      "asks: 15 and 18 can");
   EXPECT_EQ(fault({"mesh.model=4"}),
             "model.kv_heads = 2 (default) cannot be cut into 4 parts, as mesh.model = 4 (--set "
             "mesh.model=4) asks: 4 can");
   EXPECT_EQ(fault({"mesh.parameters=replicated"}),
             "mesh.parameters = replicated (--set mesh.parameters=replicated) has no effect with "
             "mesh.data = 1 (default); set mesh.data to 2 or more");
-  EXPECT_EQ(fault({"mesh.model=2", "train.vocab_block=64"}),
-            "train.vocab_block = 64 (--set train.vocab_block=64) does not go with mesh.model = 2 (--set "
-            "mesh.model=2), which cuts the vocabulary already");
-  EXPECT_EQ(fault({"mesh.data=0"}), "--set mesh.data=0: mesh.data takes an integer, from 1 to 1048576, not '0'");
+  EXPECT_EQ(
+      fault({"mesh.model=2", "train.vocab_block=64"}),
+      "train.vocab_block = 64 (--set train.vocab_block=64) does not go with mesh.model = 2 (--set "
+      "mesh.model=2), which cuts the vocabulary already");
+  EXPECT_EQ(fault({"mesh.data=0"}),
+            "--set mesh.data=0: mesh.data takes an integer, from 1 to 1048576, not '0'");
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
-// The default job on its own text, beside the same step run node by node with the naive kernels; and
-// under several plans, with one thread and with two: the same bits.
-// STOW_NAIVE_TOKENS tokens (256). Ten thousand, the default job's own batches, take the naive kernels
-// half an hour.
+// The default job on its own text, beside the same step run node by node with the naive kernels;
+// and under several plans, with one thread and with two: the same bits. STOW_NAIVE_TOKENS tokens
+// (256). Ten thousand, the default job's own batches, take the naive kernels half an hour.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
@@ -44,7 +43,8 @@ class NaiveTest : public ::testing::Test {
     if (tokens < 10000) config_.data.batch = 1;
     const int64_t a_step = config_.data.batch * config_.data.seq;
     steps_ = (tokens + a_step - 1) / a_step;
-    Result<ByteData> data = ByteData::open(config_.data.path, config_.model.vocab, config_.data.seq);
+    Result<ByteData> data =
+        ByteData::open(config_.data.path, config_.model.vocab, config_.data.seq);
     ASSERT_TRUE(data.ok()) << data.error();
     for (int64_t step = 0; step < steps_; ++step)
       tokens_.push_back(data->train_batch(0, step, config_.data.batch));
@@ -107,14 +107,16 @@ TEST_F(NaiveTest, LossesAreThoseOfTheNaiveKernelsUnderEveryPlan) {
     apart = std::max(apart, std::abs(double{ours[i]} - naive[i]) / naive[i]);
   }
   fmt::print("{} tokens in {} steps: losses {} to {}, {:.1e} relative apart\n",
-             steps_ * config_.data.batch * config_.data.seq, steps_, naive.front(), naive.back(), apart);
+             steps_ * config_.data.batch * config_.data.seq, steps_, naive.front(), naive.back(),
+             apart);
   EXPECT_LT(apart, 1e-4);
   EXPECT_NE(naive.front(), naive.back());
   for (const StepPolicy policy : policies_on_device())
     for (const int threads : {1, 2}) {
       const std::vector<float> losses = train({.policy = policy}, threads);
       for (size_t i = 0; i < ours.size(); ++i)
-        EXPECT_EQ(hex_float(losses[i]), hex_float(ours[i])) << policy_name(policy) << ", " << threads << " threads";
+        EXPECT_EQ(hex_float(losses[i]), hex_float(ours[i]))
+            << policy_name(policy) << ", " << threads << " threads";
     }
 }
 

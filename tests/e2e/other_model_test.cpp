@@ -1,6 +1,6 @@
 // A model that is not the decoder, through the same trainer: an MLP whose layers a scan repeats. It
-// plans, trains, is refused, and resumes to the bit. The tests of OtherModelOnEachTarget run on the host's
-// target and on OtherTarget, the others on the host's alone.
+// plans, trains, is refused, and resumes to the bit. The tests of OtherModelOnEachTarget run on the
+// host's target and on OtherTarget, the others on the host's alone.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -31,7 +31,8 @@ class Points : public TrainData {
     for (int64_t i = 0; i < rows_; ++i) {
       float sum = 0;
       for (int64_t j = 0; j < kWidth; ++j) {
-        const uint64_t bits = mix_bits(seed, static_cast<uint64_t>(step), static_cast<uint64_t>(i * kWidth + j));
+        const uint64_t bits =
+            mix_bits(seed, static_cast<uint64_t>(step), static_cast<uint64_t>(i * kWidth + j));
         x.push_back(static_cast<float>(bits >> 40) * 0x1p-23f - 1);
         sum += x.back() * x.back();
       }
@@ -125,7 +126,8 @@ class OtherModel : public testing::TrainingFixture {
  protected:
   OtherModel() : TrainingFixture(1) {}
   void SetUp() override {
-    folder_ = std::filesystem::path(::testing::TempDir()) / ("stow-mlp-" + std::to_string(::getpid()));
+    folder_ =
+        std::filesystem::path(::testing::TempDir()) / ("stow-mlp-" + std::to_string(::getpid()));
     std::filesystem::create_directories(folder_);
   }
   void TearDown() override { std::filesystem::remove_all(folder_); }
@@ -191,7 +193,8 @@ TEST_P(OtherModelOnEachTarget, LearnsWithTheSameBitsUnderEveryPolicy) {
     const Outcome o = train(c);
     if (losses.empty()) losses = o.losses;
     EXPECT_EQ(o.losses, losses) << policy;
-    EXPECT_LT(*o.summary.find("last_loss")->as_double(), *o.summary.find("first_loss")->as_double());
+    EXPECT_LT(*o.summary.find("last_loss")->as_double(),
+              *o.summary.find("first_loss")->as_double());
     EXPECT_TRUE(std::isfinite(*o.summary.find("validation_loss")->as_double()));
     const Json& measured = *o.summary.find("measured_peak_bytes");
     peaks.push_back(*measured.find("device")->as_int());
@@ -206,7 +209,8 @@ TEST_P(OtherModelOnEachTarget, IsRefusedAByteBelowItsLeastPlanWithRemediesThatHo
   const Choice tight = choose_plan(job, budgets_of(c, 1));
   ASSERT_FALSE(tight.plan);
   int64_t least = INT64_MAX;
-  for (const Candidate& candidate : tight.candidates) least = std::min(least, candidate.peak_bytes[0]);
+  for (const Candidate& candidate : tight.candidates)
+    least = std::min(least, candidate.peak_bytes[0]);
   const Budgets budgets = budgets_of(c, least - 1);
   const Choice refused = choose_plan(job, budgets);
   ASSERT_FALSE(refused.plan);
@@ -217,7 +221,8 @@ TEST_P(OtherModelOnEachTarget, IsRefusedAByteBelowItsLeastPlanWithRemediesThatHo
   EXPECT_THAT(text, ::testing::Not(::testing::HasSubstr("model.tied"))) << "of the decoder alone";
   EXPECT_THAT(text, ::testing::Not(::testing::HasSubstr("loss_chunk"))) << "it has no logits";
   // A program may print and run a choice without looking whether it has a plan.
-  EXPECT_EQ(describe_choice(job, refused, budgets), describe_refusal(job, refused, near, {}, budgets));
+  EXPECT_EQ(describe_choice(job, refused, budgets),
+            describe_refusal(job, refused, near, {}, budgets));
   const Result<int> not_run = run_training(job, refused, budgets, {});
   ASSERT_FALSE(not_run);
   EXPECT_THAT(not_run.error(), ::testing::HasSubstr("expected a choice with a plan, got none"));

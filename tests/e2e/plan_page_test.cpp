@@ -1,5 +1,5 @@
-// plan --html: the figures of the page are those of `plan --json`, to the byte, and each chart adds up;
-// names from outside stay text, and the page stays small.
+// plan --html: the figures of the page are those of `plan --json`, to the byte, and each chart adds
+// up; names from outside stay text, and the page stays small.
 #include "stowage/train/decoder_model.h"
 #include "stowage/train/plan_page.h"
 
@@ -94,7 +94,8 @@ class PlanPageTest : public ::testing::Test {
                                           .near = {}}));
   }
 
-  // Every column of every chart adds up to at most what is planned, and at the peak with the gaps to it.
+  // Every column of every chart adds up to at most what is planned, and at the peak with the gaps
+  // to it.
   static void expect_sums(const Json& figures) {
     size_t n_charts = 0;
     for (const Json& program : list(figures, "programs"))
@@ -120,7 +121,8 @@ class PlanPageTest : public ::testing::Test {
       }
     EXPECT_GE(n_charts, 1u);
   }
-  static const Json& chart_of(const Json& figures, const std::string& program, const std::string& kind) {
+  static const Json& chart_of(const Json& figures, const std::string& program,
+                              const std::string& kind) {
     for (const Json& p : list(figures, "programs"))
       for (const Json& chart : list(p, "kinds"))
         if (text_of(p, "name") == program && text_of(chart, "kind") == kind) return chart;
@@ -149,12 +151,14 @@ TEST_F(PlanPageTest, ItsFiguresAreThoseOfTheReport) {
     const std::string what = text_of(owner, "what");
     // Results beside the arena, which count in the total, are no owners of the report.
     if (number(owner, "peak_bytes") > 0 && text_of(owner, "use") != "results")
-      shown[{what, what == "argument" ? "" : text_of(owner, "source")}] += number(owner, "peak_bytes");
+      shown[{what, what == "argument" ? "" : text_of(owner, "source")}] +=
+          number(owner, "peak_bytes");
   }
   int n_equal = 0;
   for (const auto& [key, bytes] : shown) {
     if (key.first.find("smaller owners together") != std::string::npos) continue;
-    EXPECT_LE(bytes, wanted[key]) << key.first << " " << key.second;  // a part may be among the small
+    EXPECT_LE(bytes, wanted[key]) << key.first << " "
+                                  << key.second;  // a part may be among the small
     n_equal += bytes == wanted[key];
   }
   EXPECT_EQ((shown[{"argument", ""}]), (wanted[{"argument", ""}]));
@@ -170,10 +174,10 @@ TEST_F(PlanPageTest, ItsFiguresAreThoseOfTheReport) {
 }
 
 TEST_F(PlanPageTest, EveryMemoryHasItsChart) {
-  const Json figures = figures_of(
-      page_of({"model.layers=3", "runtime.platform=virtual", "memory.policy=offload_all",
-               "memory.activations=pinned_host", "memory.optimizer=disk", "memory.parameters=device",
-               "memory.gradients=device", "memory.disk=1MiB", "memory.host=1GB"}));
+  const Json figures = figures_of(page_of(
+      {"model.layers=3", "runtime.platform=virtual", "memory.policy=offload_all",
+       "memory.activations=pinned_host", "memory.optimizer=disk", "memory.parameters=device",
+       "memory.gradients=device", "memory.disk=1MiB", "memory.host=1GB"}));
   expect_sums(figures);
   EXPECT_GT(number(chart_of(figures, "step", "pinned_host"), "total_bytes"), 0);
   // The optimizer's state lies on the disk all along.
@@ -208,7 +212,8 @@ TEST_F(PlanPageTest, ARefusalHasItsPageToo) {
 
 TEST_F(PlanPageTest, NamesFromOutsideStayText) {
   const std::string name = "</script><img src=x>&amp;\u2028\"\xff.txt";
-  const std::string html = page_of({"model.layers=1", "memory.policy=save_all", "data.path=" + name});
+  const std::string html =
+      page_of({"model.layers=1", "memory.policy=save_all", "data.path=" + name});
   const size_t begin = html.find(kBefore) + kBefore.size();
   const std::string inside = html.substr(begin, html.find("</script>", begin) - begin);
   EXPECT_EQ(inside.find_first_of("<>&\n"), std::string::npos);
@@ -217,7 +222,8 @@ TEST_F(PlanPageTest, NamesFromOutsideStayText) {
   const Json figures = figures_of(html);
   for (const Json& setting : list(figures, "settings"))
     if (*(*setting.as_array())[0].as_string() == "data.path")
-      is_there = *(*setting.as_array())[1].as_string() == "</script><img src=x>&amp;\u2028\"\ufffd.txt";
+      is_there =
+          *(*setting.as_array())[1].as_string() == "</script><img src=x>&amp;\u2028\"\ufffd.txt";
   EXPECT_TRUE(is_there);
   // Nothing is asked of a network, and no text becomes markup.
   const std::string page = html.substr(0, begin) + html.substr(begin + inside.size());

@@ -153,7 +153,8 @@ TEST_F(Refusal, OfTheDeviceListsRemediesThatWerePlanned) {
                   EndsWith("; changes the numbers"));
     }
   }
-  const Outcome set = run(run_plan, {"memory.device=300KiB", "train.compute=bf16", "train.loss_chunk=16"});
+  const Outcome set =
+      run(run_plan, {"memory.device=300KiB", "train.compute=bf16", "train.loss_chunk=16"});
   EXPECT_EQ(*set.status, kExitOverBudget);
   EXPECT_EQ(set.errors.find("train.compute=bf16"), std::string::npos);
   EXPECT_EQ(set.errors.find("train.loss_chunk=16"), std::string::npos);
@@ -219,12 +220,13 @@ TEST_F(Refusal, OfTheDeviceNamesTheLeastThatIsEnough) {
   EXPECT_FALSE(choose_plan(job, budgets_of(job.config(), needed - 1)).plan);
 }
 
-// The memories that a refusal does not raise are counted in what it proposes: state that the host has
-// no room for goes to the disk, and what then is enough of the device is what is named. No budget
-// below that admits the job.
+// The memories that a refusal does not raise are counted in what it proposes: state that the host
+// has no room for goes to the disk, and what then is enough of the device is what is named. No
+// budget below that admits the job.
 TEST_F(Refusal, OfTheDeviceIsWithTheOtherMemoriesAsTheyAre) {
-  for (const std::vector<std::string>& settings : std::vector<std::vector<std::string>>{
-           {"memory.host=300KiB", "memory.disk=1GiB"}, {"memory.host=200KiB", "memory.disk=500KiB"}}) {
+  for (const std::vector<std::string>& settings :
+       std::vector<std::vector<std::string>>{{"memory.host=300KiB", "memory.disk=1GiB"},
+                                             {"memory.host=200KiB", "memory.disk=500KiB"}}) {
     std::vector<std::string> all = settings;
     for (const char* more :
          {"runtime.platform=virtual", "model.dim=32", "model.layers=2", "model.ffn=64",
@@ -329,17 +331,19 @@ TEST_F(Refusal, OfAPlaceThatNothingWouldGoTo) {
             }),
             "memory.optimizer = disk has no effect with optimizer.name = sgd: its state is scalars "
             "alone; set memory.optimizer=auto");
-  EXPECT_EQ(message_of([&] {
-              job_of({"optimizer.freeze=*", "memory.disk=1GiB", "memory.gradients=disk"});
-            }),
-            "memory.gradients = disk has no effect with optimizer.freeze = *: nothing is trained; set "
-            "memory.gradients=auto");
+  EXPECT_EQ(
+      message_of([&] {
+        job_of({"optimizer.freeze=*", "memory.disk=1GiB", "memory.gradients=disk"});
+      }),
+      "memory.gradients = disk has no effect with optimizer.freeze = *: nothing is trained; set "
+      "memory.gradients=auto");
 }
 
 // Each row has the peak of a plan with those settings, and fits where that fits.
 TEST_F(Refusal, RemediesAreWhatAPlanOfThemTakes) {
   TrainConfig c;
-  c.model = {.dim = 32, .layers = 4, .heads = 4, .kv_heads = 2, .ffn = 64, .vocab = 256, .tied = false};
+  c.model = {
+      .dim = 32, .layers = 4, .heads = 4, .kv_heads = 2, .ffn = 64, .vocab = 256, .tied = false};
   c.data = {.path = "none", .batch = 4, .seq = 32};
   const Job job(c, 1, decoder_model);
   const Budgets budgets = budgets_of(c, int64_t{700} << 10);
@@ -375,7 +379,8 @@ TEST_F(Refusal, RemediesAreWhatAPlanOfThemTakes) {
 
 // What is admitted is told what its loss would take a part at a time.
 TEST_F(Refusal, APlanThatFitsSaysWhatALossInPartsSaves) {
-  const std::vector<std::string> settings = {"model.vocab=2048", "model.dim=32", "memory.policy=save_all"};
+  const std::vector<std::string> settings = {"model.vocab=2048", "model.dim=32",
+                                             "memory.policy=save_all"};
   const auto peak_with = [&](std::vector<std::string> more, bool chunked_loss = false) {
     more.insert(more.end(), settings.begin(), settings.end());
     const Job job = job_of(more);
@@ -394,11 +399,13 @@ TEST_F(Refusal, APlanThatFitsSaysWhatALossInPartsSaves) {
     EXPECT_EQ(r.changes_numbers, !is_form);
     EXPECT_EQ(r.peak_bytes, is_form ? peak_with({}, true) : peak_with({setting}));
     EXPECT_LT(r.peak_bytes, plan.peak_bytes[0]);
-    EXPECT_THAT(describe_loss(job, plan, remedies), HasSubstr(r.change + ": " + format_bytes(r.peak_bytes)));
+    EXPECT_THAT(describe_loss(job, plan, remedies),
+                HasSubstr(r.change + ": " + format_bytes(r.peak_bytes)));
   }
   const Job chunked = job_of({"train.loss_chunk=64", "memory.policy=save_all"});
-  EXPECT_THAT(loss_remedies(chunked, chunked.plan({.policy = StepPolicy::kSaveAll}, budgets), budgets),
-              ::testing::IsEmpty());
+  EXPECT_THAT(
+      loss_remedies(chunked, chunked.plan({.policy = StepPolicy::kSaveAll}, budgets), budgets),
+      ::testing::IsEmpty());
   const Outcome o = run(run_plan, {"model.vocab=2048"});
   EXPECT_THAT(o.printed, HasSubstr(" less, the loss a part at a time; changes the numbers\n"));
   ASSERT_EQ(o.json.size(), 1u);
@@ -510,7 +517,8 @@ TEST_F(Refusal, OfAFolderOfCheckpointsComesBeforeTheRun) {
   const Outcome second = run(run_train, {});
   ASSERT_FALSE(second.status.ok());
   EXPECT_EQ(second.status.error(),
-            "train.out: " + (folder_ / "out") + ": another run is at work in this folder; end it or name another folder");
+            "train.out: " + (folder_ / "out") +
+                ": another run is at work in this folder; end it or name another folder");
   EXPECT_EQ(count_entries(folder_ / "out"), 0u);
 }
 

@@ -62,8 +62,8 @@ int64_t number(const Json& row, const char* key) { return *row.find(key)->as_int
 TEST(SweepCommand, RowsAreThoseOfPlanAndTheBestIsTaken) {
   TemporaryFolder folder;
   const std::string taken = folder / "best.toml", html = folder / "sweep.html";
-  const Outcome o = run({"--devices", "4", "--device-description", "h200", "--take", taken, "--html",
-                         html, "--memory", "1MiB"},
+  const Outcome o = run({"--devices", "4", "--device-description", "h200", "--take", taken,
+                         "--html", html, "--memory", "1MiB"},
                         folder.path());
   ASSERT_EQ(o.status, 0) << o.error;
   ASSERT_EQ(o.lines.size(), 3u);
@@ -75,8 +75,9 @@ TEST(SweepCommand, RowsAreThoseOfPlanAndTheBestIsTaken) {
       EXPECT_THAT(*row.find("impossible")->as_string(), HasSubstr("model.kv_heads = 2"));
       continue;
     }
-    const Job job = job_of({fmt::format("mesh.data={}", number(mesh, "data")),
-                            fmt::format("mesh.model={}", number(mesh, "model")), "memory.device=1048576"});
+    const Job job =
+        job_of({fmt::format("mesh.data={}", number(mesh, "data")),
+                fmt::format("mesh.model={}", number(mesh, "model")), "memory.device=1048576"});
     const Choice choice = choose_plan(job, budgets_of(job.config(), job.config().memory.device));
     ASSERT_TRUE(choice.plan.has_value());
     EXPECT_EQ(number(row, "peak_bytes"), choice.plan->peak_bytes[0]);
@@ -113,8 +114,9 @@ TEST(SweepCommand, TheLargestBatchFitsAndTheNextDoesNot) {
 }
 
 TEST(SweepCommand, TheMeshOfAConfigurationGivesWayAndSoDoKeysWithoutEffect) {
-  const ConfigSources sources{
-      .settings = with({"mesh.data=2", "mesh.model=2", "mesh.parameters=replicated", "mesh.sequence=true"})};
+  const ConfigSources sources{.settings =
+                                  with({"mesh.data=2", "mesh.model=2", "mesh.parameters=replicated",
+                                        "mesh.sequence=true"})};
   const Result<TrainConfig> data = config_of(sources, {{1, 4, 1}, 8, "recompute"});
   ASSERT_TRUE(data) << data.error();
   EXPECT_EQ(data->mesh.data, 4);
@@ -167,32 +169,38 @@ TEST(ReplicationReport, TheSavingIsThatOfThePlanWhichCutsThem) {
     EXPECT_EQ(*value.peak_if_sharded, one.plan(placement).peak_bytes[0]);
   }
   const std::vector<std::string> lines = replication_lines(found);
-  EXPECT_THAT(lines, ::testing::Contains(::testing::AllOf(
-                         HasSubstr("model/embed f32[256,32] is whole on each of 8 devices: 32.00 KiB; cut "
-                                   "over data the peak falls from "),
-                         HasSubstr(format_bytes(plan.peak_bytes[0])))));
+  EXPECT_THAT(lines,
+              ::testing::Contains(::testing::AllOf(
+                  HasSubstr("model/embed f32[256,32] is whole on each of 8 devices: 32.00 KiB; cut "
+                            "over data the peak falls from "),
+                  HasSubstr(format_bytes(plan.peak_bytes[0])))));
 }
 
 TEST(ReplicationReport, MomentsStandApartAndNothingIsSaidOfWhatIsCut) {
   const Job moments = job_of({"mesh.data=8", "mesh.optimizer=replicated"});
-  const Replication found = find_replication(moments, moments.plan({.policy = StepPolicy::kRecompute}), {}, 2);
+  const Replication found =
+      find_replication(moments, moments.plan({.policy = StepPolicy::kRecompute}), {}, 2);
   ASSERT_GE(found.values.size(), 2u);
   for (const WholeValue& value : found.values)
     EXPECT_TRUE(!value.peak_if_sharded || value.name.starts_with("optimizer/")) << value.name;
   EXPECT_GT(found.n_unplanned, 0u);
-  EXPECT_THAT(replication_lines(found).back(),
-              HasSubstr("more; all of them cut over data (mesh.parameters = sharded, mesh.optimizer = "
-                        "sharded), the peak falls from "));
+  EXPECT_THAT(
+      replication_lines(found).back(),
+      HasSubstr("more; all of them cut over data (mesh.parameters = sharded, mesh.optimizer = "
+                "sharded), the peak falls from "));
   const Job cut = job_of({"mesh.data=8", "mesh.parameters=sharded"});
-  const Replication nothing = find_replication(cut, cut.plan({.policy = StepPolicy::kRecompute}), {});
+  const Replication nothing =
+      find_replication(cut, cut.plan({.policy = StepPolicy::kRecompute}), {});
   for (const WholeValue& value : nothing.values) EXPECT_FALSE(value.peak_if_sharded) << value.name;
   const Job one = job_of({});
-  EXPECT_TRUE(find_replication(one, one.plan({.policy = StepPolicy::kRecompute}), {}).values.empty());
+  EXPECT_TRUE(
+      find_replication(one, one.plan({.policy = StepPolicy::kRecompute}), {}).values.empty());
 }
 
 TEST(ReplicationReport, ValuesThatTheModelAxisCutsAreWholeAlongData) {
   const Job job = job_of({"mesh.data=4", "mesh.model=2", "mesh.parameters=replicated"});
-  const Replication found = find_replication(job, job.plan({.policy = StepPolicy::kRecompute}), {}, 1);
+  const Replication found =
+      find_replication(job, job.plan({.policy = StepPolicy::kRecompute}), {}, 1);
   ASSERT_FALSE(found.values.empty());
   EXPECT_FALSE(found.values[0].is_whole);
   EXPECT_EQ(found.values[0].bytes * 2, found.values[0].type.bytes());

@@ -25,11 +25,11 @@ class TensorBoard : public ::testing::Test {
     std::vector<std::string> arguments = {"--json", json_};
     for (const std::string& setting :
          {std::string("model.dim=32"), std::string("model.layers=1"), std::string("model.ffn=64"),
-          std::string("data.batch=2"), std::string("data.seq=16"), std::string("optimizer.warmup=1"),
-          std::string("optimizer.total_steps=6"), std::string("train.sample=0"),
-          std::string("train.eval_every=2"), std::string("train.checkpoint_every=4"),
-          "train.steps=" + std::to_string(steps), "train.out=" + (folder_ / "out"),
-          "train.tensorboard=" + (folder_ / "board")})
+          std::string("data.batch=2"), std::string("data.seq=16"),
+          std::string("optimizer.warmup=1"), std::string("optimizer.total_steps=6"),
+          std::string("train.sample=0"), std::string("train.eval_every=2"),
+          std::string("train.checkpoint_every=4"), "train.steps=" + std::to_string(steps),
+          "train.out=" + (folder_ / "out"), "train.tensorboard=" + (folder_ / "board")})
       arguments.insert(arguments.end(), {"--set", setting});
     arguments.insert(arguments.end(), more.begin(), more.end());
     ::testing::internal::CaptureStdout();
@@ -63,10 +63,11 @@ class TensorBoard : public ::testing::Test {
   // Every step's line has its point on each curve, and there are no others.
   void expect_same(const std::vector<Event>& events, const std::vector<Json>& rows) {
     const auto all = curves(events);
-    constexpr std::pair<const char*, const char*> kCurves[] = {{"train/loss", "loss"},
-                                                               {"train/grad_norm", "grad_norm"},
-                                                               {"train/lr", "lr"},
-                                                               {"train/tokens_per_s", "tokens_per_s"}};
+    constexpr std::pair<const char*, const char*> kCurves[] = {
+        {"train/loss", "loss"},
+        {"train/grad_norm", "grad_norm"},
+        {"train/lr", "lr"},
+        {"train/tokens_per_s", "tokens_per_s"}};
     for (const auto& [tag, key] : kCurves) {
       std::map<int64_t, float> wanted;
       for (const Json& row : rows)
@@ -107,7 +108,8 @@ TEST_F(TensorBoard, TheEventsAreTheJsonLinesOverAResume) {
 
 TEST_F(TensorBoard, AFolderThatIsNoneIsSaidBeforeTheRun) {
   write_bytes(folder_ / "board", "x");
-  EXPECT_EQ(train(2).error(), "train.tensorboard: " + (folder_ / "board") + ": is there and is not a folder");
+  EXPECT_EQ(train(2).error(),
+            "train.tensorboard: " + (folder_ / "board") + ": is there and is not a folder");
   EXPECT_FALSE(std::filesystem::exists(folder_ / "out"));
 }
 

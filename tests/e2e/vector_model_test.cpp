@@ -1,5 +1,5 @@
-// A model of vectors alone through the trainer: no matrices, no layers, no logits. It trains, plans, is
-// refused and resumes to the bit with AdamW; Muon, which has nothing to take, is refused.
+// A model of vectors alone through the trainer: no matrices, no layers, no logits. It trains,
+// plans, is refused and resumes to the bit with AdamW; Muon, which has nothing to take, is refused.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -124,8 +124,8 @@ class StacksOfVectors : public Vectors {
 class VectorModel : public ::testing::Test {
  protected:
   void SetUp() override {
-    folder_ =
-        std::filesystem::path(::testing::TempDir()) / ("stow-vectors-" + std::to_string(::getpid()));
+    folder_ = std::filesystem::path(::testing::TempDir()) /
+              ("stow-vectors-" + std::to_string(::getpid()));
     std::filesystem::create_directories(folder_);
   }
   void TearDown() override { std::filesystem::remove_all(folder_); }
@@ -259,9 +259,10 @@ TEST_F(VectorModel, MuonHasNothingToTake) {
     const NamedArrays parameters = model.parameters();
     for (size_t i = 0; i < parameters.names.size(); ++i)
       EXPECT_FALSE(matrices({parameters.names[i], parameters.arrays[i]})) << parameters.names[i];
-    EXPECT_THAT(message_of([&] { Job(c, 1, factory); }),
-                HasSubstr("optimizer.name = muon has nothing to take: the model has no matrices for "
-                          "it; set another optimizer"));
+    EXPECT_THAT(
+        message_of([&] { Job(c, 1, factory); }),
+        HasSubstr("optimizer.name = muon has nothing to take: the model has no matrices for "
+                  "it; set another optimizer"));
   };
   expect_refusal(Vectors(c), vectors);
   expect_refusal(StacksOfVectors(c), [](const TrainConfig& config) {
@@ -282,8 +283,10 @@ TEST_F(VectorModel, AStepByItselfTakesTheModelsRandomBatch) {
   Result<StepRun> run = StepRun::make(options);
   ASSERT_TRUE(run.ok()) << run.error();
   EXPECT_EQ(hex_float(run->step()), trained.losses[0]);
-  EXPECT_THAT(Job(c, 1, vectors).describe(), HasSubstr("128 parameters, two vectors; 256 rows a step"));
-  EXPECT_THAT(Job(c, 1, vectors_without_data).describe(), HasSubstr("two vectors; 256 points a step"));
+  EXPECT_THAT(Job(c, 1, vectors).describe(),
+              HasSubstr("128 parameters, two vectors; 256 rows a step"));
+  EXPECT_THAT(Job(c, 1, vectors_without_data).describe(),
+              HasSubstr("two vectors; 256 points a step"));
 }
 
 }  // namespace

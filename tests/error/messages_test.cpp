@@ -1,5 +1,5 @@
-// What a wrong use of traced values, jit, printing, gradients, loops and trees is told: exact messages,
-// in a table. "@" stands for a line number.
+// What a wrong use of traced values, jit, printing, gradients, loops and trees is told: exact
+// messages, in a table. "@" stands for a line number.
 #include <gtest/gtest.h>
 
 #include "stowage/stowage.h"

@@ -352,8 +352,7 @@ const Case kCases[] = {
        train({"--set", "optimizer.name=muon", "--set", "optimizer.freeze=layers/w*"});
      },
      "optimizer.name = muon has nothing to take with optimizer.freeze = layers/w*: all of the "
-     "model's "
-     "matrices are frozen; set another optimizer or freeze less"},
+     "model's matrices are frozen; set another optimizer or freeze less"},
     {"toml_syntax", [] { train({file("a.toml", "[model\n")}); },
      "FOLDER/a.toml:1: Error while parsing table header: expected ']', saw '\\n'"},
     {"toml_value", [] { train({file("a.toml", "[data]\n\nbatch = 'many'\n")}); },
@@ -391,7 +390,8 @@ const Case kCases[] = {
      "FOLDER/g.txt:1:11: expected a type such as f32[8,64], found 'f33'"},
     {"graph_type",
      [] {
-       run({file("g.txt", "graph(%0: f32[2], %1: f32[3]) {\n  %2 = add(%0, %1) : f32[2]\n  return %2 }")});
+       run({file("g.txt",
+                 "graph(%0: f32[2], %1: f32[3]) {\n  %2 = add(%0, %1) : f32[2]\n  return %2 }")});
      },
      "FOLDER/g.txt:2: [add] operands differ in shape: f32[2] and f32[3]\n"
      "  in %2 = add(%0, %1) : f32[2]"},

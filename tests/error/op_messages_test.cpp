@@ -1,4 +1,5 @@
-// What a wrong use of an operation is told about shapes, types and options: exact messages, in a table.
+// What a wrong use of an operation is told about shapes, types and options: exact messages, in a
+// table.
 // "@" stands for a line number.
 #include <gtest/gtest.h>
 
@@ -383,7 +384,8 @@ const Case kCases[] = {
      "  at op_messages_test.cpp:@"},
     {"scatter_map",
      [] {
-       scatter_add(f32({2, 5}), i32({3, 1}), f32({3, 5}), {{1}, {0}, {2}}, GatherScatterMode::kClip);
+       scatter_add(f32({2, 5}), i32({3, 1}), f32({3, 5}), {{1}, {0}, {2}},
+                   GatherScatterMode::kClip);
      },
      "[scatter_add] expected scatter_dims_to_operand_dims to name axes of f32[2,5], got 2\n"
      "  at op_messages_test.cpp:@"},
@@ -512,12 +514,12 @@ const Case kCases[] = {
      "op_messages_test.cpp:@"},
     {"gamma_second_gradient",
      [] {
-       const auto slope = grad([](const Array& a) { return sum(random::gamma(random::key(1), a)); });
+       const auto slope =
+           grad([](const Array& a) { return sum(random::gamma(random::key(1), a)); });
        jit(grad([=](const Array& a) { return sum(slope(a)); })).lower(f32({3}));
      },
      "[while_loop] has no reverse-mode derivative, for how often it runs is not known; use "
-     "fori_loop "
-     "with C++ integers as bounds, or scan\n  at op_messages_test.cpp:@"},
+     "fori_loop with C++ integers as bounds, or scan\n  at op_messages_test.cpp:@"},
     {"poisson_dtype", [] { random::poisson(random::key(1), 2.0, Shape{3}, DType::kF32); },
      "[random] expected an integer dtype, got f32\n  at op_messages_test.cpp:@"},
     {"dirichlet_scalar", [] { random::dirichlet(random::key(1), 2.0); },

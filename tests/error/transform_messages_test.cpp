@@ -88,7 +88,8 @@ const Case kCases[] = {
        jit([&](const Array& x) {
          scan([&](const Array& c, const Array& v) { return c + (left = v); }, Array(0.0), x);
          return cond(
-             sum(x) > 0, [&](const Array&) { return left; }, [](const Array& c) { return sum(c); }, x);
+             sum(x) > 0, [&](const Array&) { return left; }, [](const Array& c) { return sum(c); },
+             x);
        }).lower(f32({3}));
      },
      "[array] f32[] belongs to the trace of scan, which is over; return it from that function to "
@@ -106,8 +107,7 @@ const Case kCases[] = {
        vmap([](const Net& n) { return n.w + n.b; }, 1)(Net{f32({2, 3}), f32({2, 4})});
      },
      "[vmap] argument '0/w' has 3 examples on axis 1 of f32[2,3], argument '0/b' has 4 on axis 1 "
-     "of "
-     "f32[2,4]\n  at transform_messages_test.cpp:@"},
+     "of f32[2,4]\n  at transform_messages_test.cpp:@"},
     {"vmap_axis_size", [] { vmap([](const Array& x) { return x; }, 0, 0, 7)(f32({3})); },
      "[vmap] argument '0' has 3 examples on axis 0 of f32[3], axis_size is 7\n"
      "  at transform_messages_test.cpp:@"},
@@ -125,7 +125,10 @@ const Case kCases[] = {
     {"vmap_list_of_axes", [] { vmap(product, {0})(f32({3}), f32({3})); },
      "[vmap] expected an entry of the axes for argument '1', got a list of 1\n"
      "  at transform_messages_test.cpp:@"},
-    {"vmap_list_too_long", [] { vmap([](const Array& x) { return x; }, {0, 1})(f32({3, 4})); },
+    {"vmap_list_too_long",
+     [] {
+       vmap([](const Array& x) { return x; }, {0, 1})(f32({3, 4}));
+     },
      "[vmap] the list of 2 axes is longer than that of 1 argument\n"
      "  at transform_messages_test.cpp:@"},
     {"vmap_out_list_too_long",
@@ -216,12 +219,16 @@ const Case kCases[] = {
 
     // ---- custom_jvp ----
     {"rule_result",
-     [] { by_rule([](const Net& n, const Net& dn) { return std::pair(Net{n.w, n.w}, dn); }); },
+     [] { by_rule([](const Net& n, const Net& dn) {
+            return std::pair(Net{n.w, n.w}, dn);
+          }); },
      "[custom_jvp] expected a tangent f32[3] at 'b' from the rule, as its result is, got f32[2]\n"
      "  at transform_messages_test.cpp:@"},
     {"rule_result_of_another_type",
      [] {
-       by_rule([](const Net& n, const Net& dn) { return std::pair(Net{n.w, n.w}, Net{dn.w, dn.w}); });
+       by_rule([](const Net& n, const Net& dn) {
+         return std::pair(Net{n.w, n.w}, Net{dn.w, dn.w});
+       });
      },
      "[custom_jvp] expected f32[2] at 'b' from the rule, as from the function, got f32[3]\n"
      "  at transform_messages_test.cpp:@"},
@@ -267,8 +274,10 @@ const Case kCases[] = {
 
     // ---- linear functions ----
     {"linearize_tangent",
-     [] { linearize([](const Net& n) { return n; }, Net{ones({3}), ones({2})})
-            .second(Net{ones({3}), ones({3})}); },
+     [] {
+       linearize([](const Net& n) { return n; }, Net{ones({3}), ones({2})})
+           .second(Net{ones({3}), ones({3})});
+     },
      "[linearize] expected a tangent f32[2] for primal '0/b', got f32[3]\n  at transform_messages_test.cpp:@"},
     {"transpose_not_linear",
      [] { linear_transpose([](const Array& x) { return sin(x * 2); }, ones({3})); },
@@ -290,9 +299,8 @@ const Case kCases[] = {
      [] {
        grad([](const Net& n) { return sum(n.w); })(Net{f32({3}), i32({3})});
      },
-     "[grad] expected a float as argument '0/b', got i32[3]; leave it out (grad_by_path, argnums) or "
-     "set "
-     "allow_int, which gives it zeros\n  at transform_messages_test.cpp:@"},
+     "[grad] expected a float as argument '0/b', got i32[3]; leave it out (grad_by_path, argnums) "
+     "or set allow_int, which gives it zeros\n  at transform_messages_test.cpp:@"},
     {"grad_by_path",
      [] {
        grad_by_path({"v"}, [](const Net& n) { return sum(n.w); })(Net{f32({3}), f32({3})});
@@ -343,7 +351,8 @@ const Case kCases[] = {
      "effect: nothing that the backward pass reads depends on that value; names it can act on: "
      "hidden\n"
      "  at transform_messages_test.cpp:@"},
-    {"policy_offloads_what_nothing_reads",  // tanh's gradient reads its result, which is there anyway
+    {"policy_offloads_what_nothing_reads",  // tanh's gradient reads its result, which is there
+                                            // anyway
      [] {
        const auto layer = checkpoint(
            [](const Array& x, const Array& w) { return tanh(checkpoint_name(matmul(x, w), "a")); },

@@ -60,10 +60,11 @@ TEST(VerifyError, NamesTheOpAndTheNode) {
        "[scan] unrolled by 1000000000 it has more than 1048576 nodes\n"
        "  in %2 = scan(%0) {length=1000000000, n_consts=0, n_carries=1, reverse=false, in_axes=[], "
        "out_axes=[], n_residuals=0, unroll=0} : f32[4]"},
-      {in_graph("%2 = scan(%0) {length=1000, n_carries=1, unroll=9000} : f32[4]\n"
-                "  graph(%0: f32[4]) { %1 = scan(%0) {length=1000, n_carries=1, unroll=1000} : f32[4]\n"
-                "    graph(%0: f32[4]) { %1 = neg(%0) : f32[4] return %1 }\n"
-                "  return %1 }"),
+      {in_graph(
+           "%2 = scan(%0) {length=1000, n_carries=1, unroll=9000} : f32[4]\n"
+           "  graph(%0: f32[4]) { %1 = scan(%0) {length=1000, n_carries=1, unroll=1000} : f32[4]\n"
+           "    graph(%0: f32[4]) { %1 = neg(%0) : f32[4] return %1 }\n"
+           "  return %1 }"),
        "[scan] unrolled by 9000 it has more than 1048576 nodes\n"
        "  in %2 = scan(%0) {length=1000, n_consts=0, n_carries=1, reverse=false, in_axes=[], "
        "out_axes=[], n_residuals=0, unroll=9000} : f32[4]"},

@@ -1,6 +1,6 @@
-// Random loops over donated arguments: scans, fori_loops, while_loops and conds nested up to three deep,
-// whose carries are tuples, with readers of the arguments before them. Every donated argument that a loop
-// begins with is aliased, and nothing is held twice.
+// Random loops over donated arguments: scans, fori_loops, while_loops and conds nested up to three
+// deep, whose carries are tuples, with readers of the arguments before them. Every donated argument
+// that a loop begins with is aliased, and nothing is held twice.
 //
 // STOW_FUZZ_LOOPS programs (60) from STOW_FUZZ_SEED (1) on.
 #include <gtest/gtest.h>
@@ -40,13 +40,14 @@ struct Form {
     trips = 1 + below(4);
     reverse = below(2) == 0;
     if (below(3) == 0) unroll = below(3);
-    for (size_t k = 0; k < n_carries; ++k) updates.push_back(static_cast<Update>(below(kNumUpdates)));
+    for (size_t k = 0; k < n_carries; ++k)
+      updates.push_back(static_cast<Update>(below(kNumUpdates)));
     for (int i = kind == kLeaf ? 0 : kind == kCond ? 2 : 1; i > 0; --i)
       inner.emplace_back(random, n_carries, depth - 1, false);
   }
 
-  // True if a carry may have to be told from its successor: in work that is no loop's, one carry's is
-  // computed from another, or by a product, before that one's successor is.
+  // True if a carry may have to be told from its successor: in work that is no loop's, one carry's
+  // is computed from another, or by a product, before that one's successor is.
   bool may_need_both() const {
     if (kind == kCond) return inner[0].may_need_both() || inner[1].may_need_both();
     if (kind == kScan && (unroll == 0 || unroll >= trips))  // written out
@@ -83,7 +84,10 @@ struct Form {
       case kFori:
         return fori_loop(
             0, trips,
-            [&](const Array& i, const Carry& c) { return inner[0](c, m, s + i.astype(DType::kF32)); }, c);
+            [&](const Array& i, const Carry& c) {
+              return inner[0](c, m, s + i.astype(DType::kF32));
+            },
+            c);
       case kWhile: {
         using State = std::pair<Array, Carry>;
         return while_loop([&](const State& state) { return state.first < trips; },
@@ -162,10 +166,13 @@ struct Loops {
 
 std::string check(const Loops& loops) {
   const Carry carries(loops.n_carries, Array::abstract({loops.rows, loops.width}));
-  const Graph graph = jit(loops).lower(carries, Array::abstract({loops.width, loops.width})).graph();
+  const Graph graph =
+      jit(loops).lower(carries, Array::abstract({loops.width, loops.width})).graph();
   std::vector<Bytes> inputs;
-  for (ValueId v : graph.inputs()) inputs.push_back(testing::random_values(v.value + 5, graph.type(v)));
-  const testing::Execution judge = testing::execute(graph, {.fuse = false, .reuse = false}, inputs, 1);
+  for (ValueId v : graph.inputs())
+    inputs.push_back(testing::random_values(v.value + 5, graph.type(v)));
+  const testing::Execution judge =
+      testing::execute(graph, {.fuse = false, .reuse = false}, inputs, 1);
   const testing::Execution plain = testing::execute(graph, {}, inputs, 1);
   CompileOptions options;
   options.donated.assign(inputs.size(), true);
@@ -184,12 +191,12 @@ std::string check(const Loops& loops) {
   int64_t slots_bytes = 0;  // of carries that need another slot
   for (size_t k = 0; k < loops.n_carries; ++k)
     if (loops.form.needs_another_slot(k)) slots_bytes += array_bytes;
-  // Results take the arguments' memory, so theirs is saved. But where theirs served a carry as another slot,
-  // that slot is a temporary now.
+  // Results take the arguments' memory, so theirs is saved. But where theirs served a carry as
+  // another slot, that slot is a temporary now.
   if (const int64_t donated = e.analysis.device().alias_bytes; less + slots_bytes < donated)
     return fmt::format("{} bytes less where {} are donated", less, donated);
-  // Beside the arguments: a slot of each carry that needs one, what the iteration makes of one at a time,
-  // and what kernels work in.
+  // Beside the arguments: a slot of each carry that needs one, what the iteration makes of one at a
+  // time, and what kernels work in.
   int64_t allowed = array_bytes + slots_bytes;
   for (const PeakOwner& owner : e.analysis.owners)
     if (owner.what == "scratch") allowed += owner.bytes;

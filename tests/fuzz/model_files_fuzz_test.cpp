@@ -323,7 +323,8 @@ TEST(ModelFilesFuzz, PeftFolders) {
         const HfConfig base = testing::peft_base_config(all[which]["tied"].get<bool>());
         std::string& whole = files[which];
         if (whole.empty()) {
-          testing::write_adapter(folder.path(), all[which]["config"], testing::peft_tensors(all[which]));
+          testing::write_adapter(folder.path(), all[which]["config"],
+                                 testing::peft_tensors(all[which]));
           whole = read_bytes(folder / "adapter_model.safetensors");
         }
         const std::string text = all[which]["config"].dump();
@@ -336,7 +337,8 @@ TEST(ModelFilesFuzz, PeftFolders) {
         const Result<PeftConfig> again = PeftConfig::parse(config->to_json().dump(), "x");
         ASSERT_TRUE(again.ok()) << again.error();
         EXPECT_EQ(*again, *config) << text;
-        const Result<lm::AdapterFiles> opened = lm::AdapterFiles::open(folder.path(), base, nullptr);
+        const Result<lm::AdapterFiles> opened =
+            lm::AdapterFiles::open(folder.path(), base, nullptr);
         if (!opened) return expect_sentence(opened.error(), folder.path());
         ++n_folders;
         const Result<lm::Adapter> loaded = lm::load_adapter(*opened, base);

@@ -45,8 +45,9 @@ inline std::string compare_loosely(const Graph& graph, const std::vector<Bytes>&
     for (size_t i = 0; i < n; ++i)
       if (const double a = number(type, got[o], i), b = number(type, want[o], i);
           !(std::fabs(a - b) <= error))
-        return fmt::format("interpreter: output {} of type {} differs at {}: {} for {}, more than {}",
-                           o, to_string(type), i, a, b, error);
+        return fmt::format(
+            "interpreter: output {} of type {} differs at {}: {} for {}, more than {}", o,
+            to_string(type), i, a, b, error);
   }
   return "";
 }

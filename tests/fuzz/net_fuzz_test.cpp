@@ -1,6 +1,6 @@
 // Random nets, plain and checkpointed: deep ones with residual connections and gates, unrolled and
-// scanned, U-Nets and mixtures of experts. What they keep is what they list, and a checkpoint costs its
-// barrier at most.
+// scanned, U-Nets and mixtures of experts. What they keep is what they list, and a checkpoint costs
+// its barrier at most.
 //
 // STOW_FUZZ_NETS nets (24, and half as many of the other kinds) from STOW_FUZZ_SEED (1) on.
 #include <gtest/gtest.h>
@@ -167,8 +167,8 @@ TEST_F(NetFuzz, KeepsWhatItLists) {
 
 // ---- the barrier ----
 
-// What stays for the sake of the checkpoints of a function: what enters them, until the recomputation,
-// and the gradients of their results while that goes on. Arguments are there anyway.
+// What stays for the sake of the checkpoints of a function: what enters them, until the
+// recomputation, and the gradients of their results while that goes on. Arguments are there anyway.
 int64_t boundary_bytes(const Graph& graph) {
   int64_t bytes = 0;
   for (const Node& node : graph.nodes()) {
@@ -179,8 +179,8 @@ int64_t boundary_bytes(const Graph& graph) {
   }
   return bytes;
 }
-// The most bytes that one kernel of the forward part, and one of the gradient, reads, makes and works in,
-// arguments aside.
+// The most bytes that one kernel of the forward part, and one of the gradient, reads, makes and
+// works in, arguments aside.
 struct MostWork {
   int64_t forward = 0, backward = 0;
 
@@ -195,16 +195,17 @@ struct MostWork {
         }
       int64_t sum = kernel.scratch_bytes;
       for (const auto& [buffer, bytes] : stored)
-        sum += std::min(bytes, schedule.buffers[buffer.index()].bytes);  // broadcast views are larger
+        sum +=
+            std::min(bytes, schedule.buffers[buffer.index()].bytes);  // broadcast views are larger
       int64_t& most = pass_of(kernel.provenance) == Pass::kVjp ? backward : forward;
       most = std::max(most, sum);
     });
   }
 };
 
-// What a checkpoint forces a program to hold beyond its plain plan: what stays for its sake, and, where
-// the recomputation meets the gradient, a kernel of either beside what is kept. Anything that waits longer
-// is a fault.
+// What a checkpoint forces a program to hold beyond its plain plan: what stays for its sake, and,
+// where the recomputation meets the gradient, a kernel of either beside what is kept. Anything that
+// waits longer is a fault.
 int64_t barrier_bytes(const Graph& marked, const ir::Schedule& plain) {
   const MostWork work(plain);
   return boundary_bytes(marked) + work.forward + work.backward;
@@ -220,15 +221,17 @@ void check_barrier(const Net& net, const Weights& w, const Array& x, const std::
   const auto planned = [&](const auto& loss) {
     return compile(jit(grad(loss)).lower(w, x).graph(), {}, 1);
   };
-  const auto loss_of_net = [net](const Weights& w, const Array& x) { return sum(square(net(w, x))); };
+  const auto loss_of_net = [net](const Weights& w, const Array& x) {
+    return sum(square(net(w, x)));
+  };
   const ExecutablePtr plain = planned(loss_of_net);
   const auto check = [&](const auto& loss, const char* where, const PolicyPtr& policy) {
     const ExecutablePtr program = planned(loss);
     const int64_t barrier = barrier_bytes(jit(loss).lower(w, x).graph(), plain->schedule());
-    EXPECT_LE(temp_of(program), temp_of(plain) + barrier)
-        << fmt::format("{} around the {} of a {}: {} where the plain plan takes {} and the barrier {}",
-                       policy->name, where, what, format_bytes(temp_of(program)), format_bytes(temp_of(plain)),
-                       format_bytes(barrier));
+    EXPECT_LE(temp_of(program), temp_of(plain) + barrier) << fmt::format(
+        "{} around the {} of a {}: {} where the plain plan takes {} and the barrier {}",
+        policy->name, where, what, format_bytes(temp_of(program)), format_bytes(temp_of(plain)),
+        format_bytes(barrier));
   };
   for (const PolicyPtr& policy : {nothing_saveable(), dots_saveable(), everything_saveable()})
     check(loss_of(checkpoint(net, policy)), "net", policy);
@@ -237,8 +240,9 @@ void check_barrier(const Net& net, const Weights& w, const Array& x, const std::
 
 TEST_F(NetFuzz, ACheckpointCostsItsBarrierAtMost) {
   for_each_net([](const Net& net) {
-    check_barrier(net, net.weights(), net.input(),
-                  fmt::format("net of {} layers{}", net.layers.size(), net.scanned ? ", scanned" : ""));
+    check_barrier(
+        net, net.weights(), net.input(),
+        fmt::format("net of {} layers{}", net.layers.size(), net.scanned ? ", scanned" : ""));
   });
 }
 TEST_F(NetFuzz, ACheckpointOfAUNetOrAMixtureCostsItsBarrierAtMost) {
@@ -258,7 +262,8 @@ void check_bits(const Net& net, const Weights& types, const Array& input) {
     std::vector<uint32_t> all;
     for (const Array& g : jit(grad(loss), {.compile = options})(w, x))
       for (float v : g.template to_vector<float>())  // NaNs of a net that overflows are alike
-        all.push_back(std::bit_cast<uint32_t>(std::isnan(v) ? std::numeric_limits<float>::quiet_NaN() : v));
+        all.push_back(
+            std::bit_cast<uint32_t>(std::isnan(v) ? std::numeric_limits<float>::quiet_NaN() : v));
     return all;
   };
   const std::vector<uint32_t> want = bits(loss_of(net), {.fuse = false, .reuse = false});

@@ -1,5 +1,5 @@
-// Random programs on random meshes: what the positions compute together is the whole program, evaluated
-// with the reference kernels, and compiled and run under several memory plans.
+// Random programs on random meshes: what the positions compute together is the whole program,
+// evaluated with the reference kernels, and compiled and run under several memory plans.
 //
 // STOW_FUZZ_COUNT programs (80, or 34 that run) from STOW_FUZZ_SEED (1) on.
 #include <gtest/gtest.h>
@@ -105,7 +105,8 @@ Tried try_program(const RandomProgram& program, const Graph& graph, const MeshSh
   const PerPosition got = testing::evaluate_on_mesh(local.graph, mesh, inputs);
   // What is recomputed or kept changes no bit, collectives among it.
   if (lives)
-    if (tried.fault = testing::check_lives_of_all(local.graph, program.donated); !tried.fault.empty())
+    if (tried.fault = testing::check_lives_of_all(local.graph, program.donated);
+        !tried.fault.empty())
       return tried;
   const Graph realized = realize_residuals(local.graph, nullptr);
   verify(realized);
@@ -152,7 +153,8 @@ Case random_case(Rng& rng, const Graph& graph) {
   return c;
 }
 
-// Runs the program on threads, one a position, under six plans. Empty if all that was promised holds.
+// Runs the program on threads, one a position, under six plans. Empty if all that was promised
+// holds.
 struct Ran {
   bool any = false;
   int64_t n_started = 0;  // collectives beside computation, of all plans
@@ -167,7 +169,8 @@ std::string run_case(const RandomProgram& program, const Case& c, Ran& ran) {
   plans[3].transfers_ahead = 0;
   plans[3].tile_bytes = 32;
   plans[4].capacities = {1, 1, 1};
-  if (program.differentiated) plans[4].override_policy = testing::random_policy(graph.n_nodes() + 4);
+  if (program.differentiated)
+    plans[4].override_policy = testing::random_policy(graph.n_nodes() + 4);
   // Room for all that can run ahead.
   plans[5].capacities[0] = int64_t{1} << 34;
   constexpr std::array kTimings = {StreamTiming::kConcurrent, StreamTiming::kAtWait,

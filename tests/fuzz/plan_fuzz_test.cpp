@@ -117,17 +117,18 @@ bool depends_on(const Graph& body, ValueId output, ValueId input) {
   for (size_t n = body.n_nodes(); n-- > 0;) {
     const Node& node = body.nodes()[n];
     bool is_wanted = false;
-    for (int i = 0; i < node.n_results; ++i) is_wanted = is_wanted || wanted[node.result(i).index()];
+    for (int i = 0; i < node.n_results; ++i)
+      is_wanted = is_wanted || wanted[node.result(i).index()];
     if (is_wanted)
       for (ValueId v : node.operands) wanted[v.index()] = true;
   }
   return wanted[input.index()];
 }
 
-// A donated argument that one loop alone reads, as what a carry begins with, and the result that the
-// carry becomes: no result may lie elsewhere while the argument's memory is idle. A carry that the body
-// replaces by something else may. So may one of a loop that is written out and whose body also hands the old
-// value on: that is a copy of the argument, made when all else is.
+// A donated argument that one loop alone reads, as what a carry begins with, and the result that
+// the carry becomes: no result may lie elsewhere while the argument's memory is idle. A carry that
+// the body replaces by something else may. So may one of a loop that is written out and whose body
+// also hands the old value on: that is a copy of the argument, made when all else is.
 std::string compare_aliases(const RandomProgram& program, const std::vector<int>& aliases) {
   const Graph& graph = program.graph;
   std::vector<int> n_readers(graph.n_values());
@@ -136,13 +137,15 @@ std::string compare_aliases(const RandomProgram& program, const std::vector<int>
   for (ValueId v : graph.outputs()) ++n_readers[v.index()];
   for (size_t output = 0; output < graph.outputs().size(); ++output) {
     const ValueId v = graph.outputs()[output];
-    if (graph.is_input(v) || graph.def(v).op != OpKind::kScan || n_readers[v.index()] != 1) continue;
+    if (graph.is_input(v) || graph.def(v).op != OpKind::kScan || n_readers[v.index()] != 1)
+      continue;
     const Node& scan = graph.def(v);
     const auto& p = scan.as<ScanParams>();
     const int k = graph.value(v).index;
     if (k >= p.n_carries) continue;
     const ValueId init = scan.operands[static_cast<size_t>(p.n_consts + k)];
-    if (!graph.is_input(init) || n_readers[init.index()] != 1 || graph.type(init).elems() == 0) continue;
+    if (!graph.is_input(init) || n_readers[init.index()] != 1 || graph.type(init).elems() == 0)
+      continue;
     const Graph& body = *scan.graphs[0];
     if (!depends_on(body, body.outputs()[static_cast<size_t>(k)],
                     body.inputs()[static_cast<size_t>(p.n_consts + k)]))
@@ -158,7 +161,8 @@ std::string compare_aliases(const RandomProgram& program, const std::vector<int>
     const int i = graph.value(init).index;
     if (program.donated[static_cast<size_t>(i)] && aliases[output] < 0 &&
         std::find(aliases.begin(), aliases.end(), i) == aliases.end())
-      return fmt::format("alias: carry {} begins with donated argument {}, where no result lies", k, i);
+      return fmt::format("alias: carry {} begins with donated argument {}, where no result lies", k,
+                         i);
   }
   return "";
 }
@@ -219,7 +223,8 @@ std::string check(const RandomProgram& program) {
             return fault;
           if (std::string fault = compare_aliases(program, e.aliases); reuse && !fault.empty())
             return how + ": " + fault;
-          if (!reuse || e.analysis.host().total_bytes + e.analysis.disk().total_bytes == 0) continue;
+          if (!reuse || e.analysis.host().total_bytes + e.analysis.disk().total_bytes == 0)
+            continue;
           // Where all is too much, what is tried last is taken.
           const Execution c = testing::execute(graph,
                                                {.donated = program.donated,

@@ -184,9 +184,9 @@ Array elementwise_function(int number, const Array& x) {
 
 RandomNet random_unet(uint64_t seed, bool small) {
   const UNet net(Draw(seed), small);
-  return {fmt::format("U-Net of {} levels, {} x [{}, {}, {}], function {}, down {}{}{}{}{}", net.depth,
-                      net.batch, net.size, net.size, net.channels, net.function, net.down,
-                      net.transposed ? ", transposed" : "", net.added ? ", added" : "",
+  return {fmt::format("U-Net of {} levels, {} x [{}, {}, {}], function {}, down {}{}{}{}{}",
+                      net.depth, net.batch, net.size, net.size, net.channels, net.function,
+                      net.down, net.transposed ? ", transposed" : "", net.added ? ", added" : "",
                       net.two_convolutions ? ", two convolutions" : "",
                       net.normalized ? ", normalized" : ""),
           net.weights(), Array::abstract({net.batch, net.size, net.size, 3}), net};

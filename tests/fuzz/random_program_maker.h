@@ -101,7 +101,8 @@ class Maker {
   void moved_step(const Val& x);
   void away_step();
   void running_step(const Val& x);
-  // A window over an axis of n elements that fits at least once: size, stride, low, high, dilations.
+  // A window over an axis of n elements that fits at least once: size, stride, low, high,
+  // dilations.
   struct Slide {
     int64_t size, stride, low, high, base_dilation, window_dilation;
   };

@@ -1,4 +1,5 @@
-// The steps of random programs that hold graphs: scans, checkpoints, conds, whiles, custom_vjp, batches.
+// The steps of random programs that hold graphs: scans, checkpoints, conds, whiles, custom_vjp,
+// batches.
 #include "stowage/autodiff/flatten.h"
 #include "stowage/autodiff/reverse.h"
 #include "stowage/ir/utilities.h"
@@ -75,8 +76,8 @@ std::vector<Val> Maker::scan_from(const std::vector<Val>& inits) {
 }
 
 // Scans what is a part of a concatenation as well, which is scanned beside it or read later.
-void Maker::scan_part(const ArrayType& stack, size_t axis, ScanParams& p, std::vector<Val>& operands,
-                      std::vector<ArrayType>& types) {
+void Maker::scan_part(const ArrayType& stack, size_t axis, ScanParams& p,
+                      std::vector<Val>& operands, std::vector<ArrayType>& types) {
   const auto take = [&](const Val& v) {
     Dims dims = v.shape().dims();
     dims.erase(dims.begin() + static_cast<std::ptrdiff_t>(axis));
@@ -109,7 +110,8 @@ Val Maker::with_new_row(const Val& v) {
 }
 
 // What becomes of each carry: new, updated in place, passed through, or another's.
-std::vector<ValueId> Maker::carries(Maker& inner, const std::vector<Val>& inputs, const ScanParams& p) {
+std::vector<ValueId> Maker::carries(Maker& inner, const std::vector<Val>& inputs,
+                                    const ScanParams& p) {
   std::vector<ValueId> outputs;
   for (int k = 0; k < p.n_carries; ++k) {
     const Val& in = inputs[static_cast<size_t>(p.n_consts + k)];

@@ -1,5 +1,5 @@
-// The steps of random programs that are single ops or a few: elementwise work, views, reductions, products,
-// indexing, windows, moves between memories.
+// The steps of random programs that are single ops or a few: elementwise work, views, reductions,
+// products, indexing, windows, moves between memories.
 #include <algorithm>
 #include <string>
 

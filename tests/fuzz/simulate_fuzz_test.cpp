@@ -1,5 +1,5 @@
-// Random schedules against the null runtime: what must hold of any simulated step, and that a loop's
-// steady state multiplied out is what walking every iteration gives, to the last tick.
+// Random schedules against the null runtime: what must hold of any simulated step, and that a
+// loop's steady state multiplied out is what walking every iteration gives, to the last tick.
 //
 // STOW_FUZZ_COUNT schedules (300) from STOW_FUZZ_SEED (1) on.
 #include <gtest/gtest.h>
@@ -83,7 +83,8 @@ class RandomSchedule {
       case 7: {  // dones lag behind it
         const bool ahead = draw(0, 1) == 0;
         const Ends e = ends();
-        const int64_t size = draw(1, 20), n = length(depth), distance = draw(0, std::min<int64_t>(n, 3));
+        const int64_t size = draw(1, 20), n = length(depth),
+                      distance = draw(0, std::min<int64_t>(n, 3));
         const int number = transfer_++;
         const auto start = [&] { return kit_.move(e.from, e.to, size, MovePhase::kStart, number); };
         const auto done = [&] { return kit_.move(e.from, e.to, size, MovePhase::kDone, number); };
@@ -116,7 +117,8 @@ DeviceDescription random_device(uint64_t seed) {
   };
   DeviceDescription d = testing::round_device();
   d.compute.launch_s = draw(0, 0.001);
-  d.link = {.to_device = draw(1000, 9000), .to_host = draw(1000, 9000), .latency_s = draw(0, 0.001)};
+  d.link = {
+      .to_device = draw(1000, 9000), .to_host = draw(1000, 9000), .latency_s = draw(0, 0.001)};
   d.disk = {.read = draw(1000, 9000), .write = draw(1000, 9000), .latency_s = draw(0, 0.001)};
   if (seed % 3 == 0) d.link.slows_compute = draw(0, 0.7);
   if (seed % 6 == 0) d.disk.slows_compute = draw(0, 0.7);
@@ -177,7 +179,8 @@ void check(const Schedule& schedule, const DeviceDescription& device) {
 }
 
 TEST(SimulateFuzz, RandomSchedules) {
-  const uint64_t first = environment("STOW_FUZZ_SEED", 1), count = environment("STOW_FUZZ_COUNT", 300);
+  const uint64_t first = environment("STOW_FUZZ_SEED", 1),
+                 count = environment("STOW_FUZZ_COUNT", 300);
   int64_t walked = 0, whole = 0;
   for (uint64_t seed = first; seed < first + count && !::testing::Test::HasFailure(); ++seed) {
     SCOPED_TRACE(seed);

@@ -1,5 +1,5 @@
-// Random states of one to a thousand arrays on any memory: what the device needs grows with them and
-// never jumps where a pass has more to do.
+// Random states of one to a thousand arrays on any memory: what the device needs grows with them
+// and never jumps where a pass has more to do.
 //
 // STOW_FUZZ_STATES states (8) from STOW_FUZZ_SEED (1) on.
 #include <gtest/gtest.h>
@@ -26,9 +26,9 @@ int64_t temp_bytes(const RandomState& state, int transfers_ahead) {
   return compile(state.program.graph, options, 1)->memory_analysis().device().temp_bytes;
 }
 
-// Every array that came takes on the device what stands in no argument's memory: a weight that was moved
-// there waits for its gradient, and a gradient waits until the norm of all is known. Beside those a few
-// arrays are on their way, however many there are.
+// Every array that came takes on the device what stands in no argument's memory: a weight that was
+// moved there waits for its gradient, and a gradient waits until the norm of all is known. Beside
+// those a few arrays are on their way, however many there are.
 constexpr int64_t kOnTheirWay = 3;
 
 void check_growth(uint64_t seed, int n, int transfers_ahead) {
@@ -72,8 +72,8 @@ TEST(StateFuzz, IsPlannedAsItRuns) {
   }
 }
 
-// As for any program (capacity_fuzz_test.cpp): what fits a capacity fits each larger one, and a plan that
-// does not fit needs no more than one for less. Moves run ahead in some.
+// As for any program (capacity_fuzz_test.cpp): what fits a capacity fits each larger one, and a
+// plan that does not fit needs no more than one for less. Moves run ahead in some.
 TEST(StateFuzz, LargerCapacitiesAreAsGood) {
   const uint64_t first = environment("STOW_FUZZ_SEED", 1),
                  count = environment("STOW_FUZZ_STATES", 8);
@@ -92,11 +92,11 @@ TEST(StateFuzz, LargerCapacitiesAreAsGood) {
     for (const double share : {0.6, 1.0, 1.03, 1.3, 2.0}) {
       const auto capacity = static_cast<int64_t>(base * share);
       const int64_t bytes = needed(capacity);
-      EXPECT_TRUE(bytes <= capacity || (!fitted && capacity < least))
-          << fmt::format("{}: {} needed of a capacity of {} where {} fits", state.what, bytes, capacity,
-                         least);
+      EXPECT_TRUE(bytes <= capacity || (!fitted && capacity < least)) << fmt::format(
+          "{}: {} needed of a capacity of {} where {} fits", state.what, bytes, capacity, least);
       if (bytes > capacity) {
-        EXPECT_LE(static_cast<double>(bytes), (1 + kGoodGap) * static_cast<double>(least)) << state.what;
+        EXPECT_LE(static_cast<double>(bytes), (1 + kGoodGap) * static_cast<double>(least))
+            << state.what;
       }
       fitted = fitted || bytes <= capacity;
       least = std::min(least, bytes);

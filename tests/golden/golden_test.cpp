@@ -123,12 +123,15 @@ std::string ordered(const Graph& graph) {
   const Units units = units_of(graph);
   std::vector<int64_t> bytes;
   for (size_t v = 0; v < graph.n_values(); ++v)
-    bytes.push_back(graph.is_input(ValueId(v)) || !units.uses[v].needs_memory ? 0
-                                                                        : graph.type(ValueId(v)).bytes());
+    bytes.push_back(graph.is_input(ValueId(v)) || !units.uses[v].needs_memory
+                        ? 0
+                        : graph.type(ValueId(v)).bytes());
   const std::vector<int64_t> scratch(units.units.size(), 0);
   std::string text = print(graph, units);
   constexpr std::pair<OrderStrategy, const char*> kStrategies[] = {
-      {OrderStrategy::kProgram, "program"}, {OrderStrategy::kGreedy, "greedy"}, {OrderStrategy::kBeam, "beam"}};
+      {OrderStrategy::kProgram, "program"},
+      {OrderStrategy::kGreedy, "greedy"},
+      {OrderStrategy::kBeam, "beam"}};
   static_assert(std::size(kStrategies) == kNumOrderStrategies);
   for (const auto& [strategy, name] : kStrategies) {
     std::vector<std::string> limits;
@@ -154,8 +157,8 @@ std::string text_of(const Schedule& schedule) {
   return text;
 }
 
-// The schedule with the moves ahead that overlap() chooses for a device of so many bytes, or as many as the
-// plain layout takes.
+// The schedule with the moves ahead that overlap() chooses for a device of so many bytes, or as
+// many as the plain layout takes.
 std::string overlapped(const Graph& graph, std::optional<int64_t> device_bytes) {
   Planned planned;
   planned.schedule = lowered(graph, true);

@@ -72,7 +72,9 @@ class Mutator {
   void change(SliceParams& p) { any({&p.start, &p.limit, &p.stride}); }
   void change(PadParams& p) { any({&p.low, &p.high, &p.interior}); }
   void change(AxisParams& p) { change(p.axis); }
-  void change(ArgReduceParams& p) { below(2) == 0 ? change(p.axis) : void(p.index_dtype = dtype()); }
+  void change(ArgReduceParams& p) {
+    below(2) == 0 ? change(p.axis) : void(p.index_dtype = dtype());
+  }
   void change(GatherParams& p) {
     any({&p.offset_axes, &p.collapsed_axes, &p.start_index_map, &p.slice_sizes, &p.batch_axes,
          &p.index_batch_axes});

@@ -229,7 +229,8 @@ void add_movement(Table& t) {
       .grad();
   for (const auto& [params, indices, result] :
        {std::tuple{rows, "i32[4,1]", "f32[4,3]"}, std::tuple{along, "i64[6,3,1]", "f32[6,3]"}})
-    t.add(K::kGather, std::string("filled by ") + indices, {"f32[6,3]", indices, "f32[]"}, params, {result})
+    t.add(K::kGather, std::string("filled by ") + indices, {"f32[6,3]", indices, "f32[]"}, params,
+          {result})
         .ranges({{}, {-2, 8}, {}})
         .grad();
   t.add(K::kGather, "crossed", {"f32[4,2,5,3]", "i32[2,4,1]"}, crossed, {"f32[2,3,4]"})

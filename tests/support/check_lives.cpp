@@ -127,7 +127,8 @@ class Checker {
     int64_t offset;
     bool is_placed = true;
   };
-  // Where a byte of a buffer lies now. What the plan does not lay out has an entry behind all others.
+  // Where a byte of a buffer lies now. What the plan does not lay out has an entry behind all
+  // others.
   At locate(const Buffer& buffer, size_t b, int64_t offset) const {
     const auto beside = [&](size_t b, int64_t offset) {
       return At{lives_.owner.size() + b, offset, false};
@@ -135,7 +136,8 @@ class Checker {
     if (buffer.role == BufferRole::kInput || buffer.outside_arena) return beside(b, offset);
     const int64_t slot = buffer.slot_bytes > 0 ? offset / buffer.slot_bytes : 0;
     if (slot == 0 && buffer.first_slot.valid() && buffer.slot_bytes > 0)
-      return locate(schedule_.buffers[buffer.first_slot.index()], buffer.first_slot.index(), offset);
+      return locate(schedule_.buffers[buffer.first_slot.index()], buffer.first_slot.index(),
+                    offset);
     const int64_t place = buffer.place(iterations_, buffer.independent_slots ? slot : 0);
     return At{lives_.first[b] + static_cast<size_t>(place),
               buffer.independent_slots ? offset - slot * buffer.slot_bytes : offset};
@@ -186,8 +188,8 @@ class Checker {
   }
   void check_moves(const At& at, const View& view, std::string_view what, bool write) {
     if (!fault_.empty() || !moves_.clashes({at.entry, at.offset}, write, stream_)) return;
-    fault_ = fmt::format("{} at instant {} {} {}, which a move under way touches; iterations {}", what,
-                         now_, write ? "writes" : "reads", describe(at, view),
+    fault_ = fmt::format("{} at instant {} {} {}, which a move under way touches; iterations {}",
+                         what, now_, write ? "writes" : "reads", describe(at, view),
                          fmt::join(iterations_, ", "));
   }
 
@@ -217,7 +219,8 @@ class Checker {
   const Schedule& schedule_;
   const Lifetimes lives_;
   std::vector<int64_t> iterations_;
-  std::vector<std::vector<int64_t>> written_;  // of each place: when each byte was, [entries][bytes]
+  std::vector<std::vector<int64_t>>
+      written_;  // of each place: when each byte was, [entries][bytes]
   MovesInFlight moves_;
   StreamKind stream_ = StreamKind::kCompute;  // of the kernel being looked at
   int64_t now_ = 0;
@@ -249,7 +252,8 @@ std::vector<int> moves_ahead(size_t n, int pattern) {
 std::string check_lives_of_all(const Graph& graph, const std::vector<bool>& donated) {
   Graph g = flatten_all(graph);
   g = remove_dead_code(realize_residuals(move_parts(simplify(g)), nullptr));
-  g = stream_tiles(remove_dead_code(unroll_scans(sink_into_scans(sink_moves(g)))), {.bytes = kTileBytes});
+  g = stream_tiles(remove_dead_code(unroll_scans(sink_into_scans(sink_moves(g)))),
+                   {.bytes = kTileBytes});
   const TargetPtr target = host_target(1);
   for (int order = 0; order < kNumOrderStrategies; ++order)
     for (const bool apart : {false, true}) {
@@ -265,7 +269,8 @@ std::string check_lives_of_all(const Graph& graph, const std::vector<bool>& dona
             overlap_transfers(schedule, moves_ahead(n_moves, pattern), {kOvertaking, kOvertaking})
                 .schedule);
       if (!fault.empty())
-        return fmt::format("order {}, iterations {}: {}", order, apart ? "apart" : "together", fault);
+        return fmt::format("order {}, iterations {}: {}", order, apart ? "apart" : "together",
+                           fault);
     }
   return "";
 }

@@ -209,7 +209,8 @@ class Level {
       int64_t index = mesh_.index_in_group(position, p.axes);
       if (!p.groups.empty()) {
         const std::vector<int64_t> whole = std::move(group);
-        for (int64_t first = 0; first < static_cast<int64_t>(whole.size()); first += p.group_size()) {
+        for (int64_t first = 0; first < static_cast<int64_t>(whole.size());
+             first += p.group_size()) {
           std::vector<int64_t> some;
           for (int64_t i = 0; i < p.group_size(); ++i)
             some.push_back(whole[static_cast<size_t>(p.groups[static_cast<size_t>(first + i)])]);

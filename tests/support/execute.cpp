@@ -99,7 +99,8 @@ class Runner {
     for (int i = 0; i < kNumMemoryKinds; ++i) {
       const auto kind = static_cast<MemoryKind>(i);
       const int64_t measured = device.high_water_bytes(kind);
-      const int64_t predicted = program_.memory_analysis().kinds[static_cast<size_t>(i)].total_bytes;
+      const int64_t predicted =
+          program_.memory_analysis().kinds[static_cast<size_t>(i)].total_bytes;
       if (measured != predicted)
         fail("measured {} bytes of {}, predicted {}", measured, memory_kind_name(kind), predicted);
     }

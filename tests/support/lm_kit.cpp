@@ -67,21 +67,25 @@ void write_lm(const std::string& folder, const HfConfig& config, DType dtype) {
     convert_from_f32(of, dtype, values.back().data());
     tensors.push_back({tensor.name, dtype, tensor.shape, values.back(), {}});
   }
-  const Result<void> saved = save_safetensors(folder + "/model.safetensors", tensors, {{"format", "pt"}});
+  const Result<void> saved =
+      save_safetensors(folder + "/model.safetensors", tensors, {{"format", "pt"}});
   STOW_CHECK(saved.ok(), "{}", saved.error());
 }
 
 void write_lm_tokenizer(const std::string& folder) {
-  write_bytes(folder + "/tokenizer.json", read_bytes(source_path("tests/data/tokenizers/gpt2.json")));
-  write_bytes(folder + "/tokenizer_config.json",
-              R"({"bos_token": "<s>", "eos_token": "<|im_end|>", "chat_template": )"
-              R"("{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %})"
-              R"({% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"})");
+  write_bytes(folder + "/tokenizer.json",
+              read_bytes(source_path("tests/data/tokenizers/gpt2.json")));
+  write_bytes(
+      folder + "/tokenizer_config.json",
+      R"({"bos_token": "<s>", "eos_token": "<|im_end|>", "chat_template": )"
+      R"("{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %})"
+      R"({% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"})");
   write_bytes(folder + "/generation_config.json", R"({"eos_token_id": 3})");
 }
 
 lm::TokenRows whole_rows(const std::vector<std::vector<int32_t>>& rows) {
-  lm::TokenRows made{static_cast<int64_t>(rows.size()), static_cast<int64_t>(rows[0].size()), {}, {}, {}};
+  lm::TokenRows made{
+      static_cast<int64_t>(rows.size()), static_cast<int64_t>(rows[0].size()), {}, {}, {}};
   for (const std::vector<int32_t>& row : rows)
     made.tokens.insert(made.tokens.end(), row.begin(), row.end());
   return made;

@@ -9,8 +9,8 @@
 namespace stow::testing {
 namespace {
 
-// Scratch is this much that no kernel may touch, what the CPU's kernel takes, and that much again. What is
-// between is aligned as the CPU's kernel asks, and no better.
+// Scratch is this much that no kernel may touch, what the CPU's kernel takes, and that much again.
+// What is between is aligned as the CPU's kernel asks, and no better.
 constexpr int64_t kBefore = 64, kBehind = 192;
 constexpr std::byte kNan{0xff};
 

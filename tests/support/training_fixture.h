@@ -1,5 +1,5 @@
-// TrainingFixture: a fixture that trains on the host's target or OtherTarget; OnEachTarget: on both.
-// Not tests of a target's kernels; those are in tests/conformance/targets_test.cpp.
+// TrainingFixture: a fixture that trains on the host's target or OtherTarget; OnEachTarget: on
+// both. Not tests of a target's kernels; those are in tests/conformance/targets_test.cpp.
 #pragma once
 
 #include <gtest/gtest.h>

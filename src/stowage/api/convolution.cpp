@@ -177,8 +177,7 @@ Array conv_general_dilated(const Operand& lhs, const Operand& rhs, const ConvOpt
     if (is_stretched && !options.padding.is_rule("VALID") && !options.padding.is_rule(""))
       trace_error_here(
           "[conv_general_dilated] expected widths of padding or VALID with lhs_dilation, got a "
-          "rule; "
-          "use conv_transpose for rules");
+          "rule; use conv_transpose for rules");
     for (const PadWidth& w :
          options.padding.widths("conv_general_dilated", spatial_of(a),
                                 dilated(spatial_of(b), p.rhs_dilation), p.strides)) {

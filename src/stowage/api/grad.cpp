@@ -318,8 +318,7 @@ Derivative differentiate(const GradRequest& request, const TreeRef& arguments,
       else if (!request.options.allow_int && has_float(types))
         trace_error_here(
             "[{}] expected a float as argument '{}', got {}; leave it out (grad_by_path, argnums) "
-            "or "
-            "set allow_int, which gives it zeros",
+            "or set allow_int, which gives it zeros",
             request.what, paths[i], to_string(types[i]));
     }
     if (spec.wrt.empty() && !(request.options.allow_int && !asked.empty()))

@@ -33,8 +33,7 @@ Result<int> run_export(std::span<const std::string> command_line) {
       ->type_name("DIR");
   app.add_option("--dtype", dtype_text,
                  "f32 or bf16, with --model (default: that of the weights, or of the model if an "
-                 "adapter is "
-                 "merged)")
+                 "adapter is merged)")
       ->type_name("TYPE");
   const Result<bool> helped = parse_or_help(app, "export", command_line);
   if (!helped) return helped.failure();

@@ -60,8 +60,7 @@ void check_state(const OptState& given, const OptState& expected) {
     if (!expected.contains(name))
       trace_error_here(
           "[update] the state has '{}', which this optimizer does not keep; make the state with "
-          "its "
-          "init()",
+          "its init()",
           name);
 }
 

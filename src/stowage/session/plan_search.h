@@ -20,13 +20,17 @@ struct FoundPlan {
 /// Returns the options with which passes/lower.h lowers plans.
 LowerOptions lowering_options(const CompileOptions& options, const Target& target);
 
-/// Bounds of a search's work on targets between the first and the smallest, which are always tried.
-/// Steps of some hundred nodes do not reach them. Tests use smaller ones.
+/// Bounds of the work of a search in all its stages. Tests use smaller ones.
 struct PlanSearchLimits {
-  int64_t lowered_nodes = 300'000;      ///< Nodes of all graphs that are lowered.
-  int64_t overlapped_instants = 4'000;  ///< Instants of all plans that overlap() searches.
-  int repeated_rounds = 8;              ///< Rounds of passes/repeat_work.h.
-  OverlapLimits overlap;
+  /// Nodes of all graphs that are lowered, and instants of all plans that overlap() searches. Beyond
+  /// either, no target between the first and the smallest is tried; those two always are. Steps of
+  /// some hundred nodes do not reach them.
+  int64_t lowered_nodes = 300'000, overlapped_instants = 4'000;
+  int repeated_rounds = 8;  ///< Rounds of passes/repeat_work.h.
+  OverlapLimits overlap;    ///< Of one overlap() call.
+  /// Placements that find_fastest() plans with all moves ahead because their expected step is
+  /// shorter than the best. Later ones must be shorter already with few moves ahead.
+  size_t expected_placements = 2;
 };
 
 /// Chooses a plan for a graph after the fixed passes. Candidates are derived from *targets*: sizes

@@ -337,8 +337,8 @@ Result<Json> Reader::tokenizer() {
   Result<Json> json = *model == Json("gpt2")    ? byte_level()
                       : *model == Json("llama") ? sentencepiece()
                                                 : Result<Json>(bad("model",
-                                                                   "{} is not supported; "
-                                                                   "supported are gpt2, llama",
+                                                                   "{} is not supported; supported "
+                                                                   "are gpt2, llama",
                                                                    shown(*model)));
   if (!json) return json;
   json->set("version", "1.0");

@@ -11,14 +11,16 @@
 #include "stowage/runtime/null/simulate.h"
 #include "stowage/runtime/target.h"
 #include "stowage/session/overlap.h"
+#include "stowage/session/plan_score.h"
+#include "stowage/session/plan_search.h"
 #include "stowage/train/fit.h"
 
 namespace stow {
 namespace {
 
-// A full search of a plan is most of the work. The plan with the shortest expected step gets one.
-// The next ones, up to this many in all, get one if they are expected to be shorter than the best.
-constexpr size_t kMostExpected = 2;
+// A placement is planned only if its step may take less than this many times the best: its bound is
+// rarely reached.
+constexpr double kWorthwhile = 0.99;
 
 // Bytes of a placement's state by what they are, each counted where it leaves the device.
 struct MovedState {
@@ -149,6 +151,7 @@ class FastestSearch {
       else
         open_.push_back({works_[w].base, w, 0});
     }
+    if (open_.size() == 1) least_work_ = open_[0].work;
   }
   // The nearest work that this one computes no less than: without chunks, and under the policies
   // that recompute less.
@@ -188,15 +191,14 @@ class FastestSearch {
     for (const Placement* p : works_[w].rest)
       if (has_room(*p) && !(budgets_[0] && least_device_bytes(job_, base, *p) > *budgets_[0]))
         open_.push_back({p, w, least_step_s(job_, base, *p, device_)});
-    if (keeps_all(base.placement) && over_budgets(config_, base, budgets_).empty())
+    // Nothing else can be faster than what computes and moves least. If it moves anything, a budget
+    // for the device may leave too little room to hide that.
+    if (w == least_work_ && (is_all_on_device(base.placement) || !budgets_[0]) &&
+        over_budgets(config_, base, budgets_).empty())
       is_settled_ = true;
   }
-  // True for a placement that keeps everything where it was made, which has the least to do.
-  static bool keeps_all(const Placement& p) {
-    return p.policy == StepPolicy::kSaveAll && is_all_on_device(p) && !p.chunked && !p.chunked_loss;
-  }
   bool is_passed_over(const Open& o) const {
-    if (!fitting_.empty() && o.least_s >= best_s_) return true;
+    if (!fitting_.empty() && kWorthwhile * best_s_ <= o.least_s) return true;
     return o.placement != works_[o.work].base && over_budget_.is_known(*o.placement);
   }
 
@@ -239,22 +241,50 @@ class FastestSearch {
     }
   }
 
+  PlanScore score_of(const Fitting& f) const {
+    const BytesByKind needs = budgeted_bytes(config_, f.plan.peak_bytes);
+    return {.shortfall = 0,
+            .step_s = f.step_s,
+            .device_bytes = needs[0],
+            .other_bytes = needs[1] + needs[2]};
+  }
+  // The index of the plan that moves least among those with the computation of `p`; none if it is p.
+  std::optional<size_t> fitting_base_of(const Placement& p) const {
+    const auto moved = [&](const Placement& q) { return moved_state(job_, q).sum(); };
+    std::optional<size_t> least;
+    double least_moved = moved(p);
+    for (size_t i = 0; i < fitting_.size(); ++i) {
+      const Placement& q = fitting_[i].plan.placement;
+      if (work_of(q) != work_of(p) || moved(q) >= least_moved) continue;
+      least = i;
+      least_moved = moved(q);
+    }
+    return least;
+  }
+
   Choice choose() {
     if (fitting_.empty()) return std::move(choice_);
     std::stable_sort(fitting_.begin(), fitting_.end(), [](const Fitting& a, const Fitting& b) {
       return a.expected_s < b.expected_s;
     });
-    // Later plans get a full search only if they are shorter than the best even with few moves
-    // ahead.
-    size_t best = 0;
-    for (size_t i = 0; i < fitting_.size(); ++i) {
+    // A full search of a plan is most of the work, so few plans get one.
+    const size_t n_expected = PlanSearchLimits().expected_placements;
+    size_t best = 0, n_searched = 0;
+    const auto search = [&](size_t i) {
       Fitting& f = fitting_[i];
-      const double hoped_s = i < kMostExpected ? f.expected_s : f.step_s;
-      if (i > 0 && hoped_s >= fitting_[best].step_s) continue;
       f.plan = with_moves_ahead(job_, std::move(f.plan), budgets_);
       f.step_s = step_s(f.plan);
-      if (f.step_s < fitting_[best].step_s) best = i;
+      ++n_searched;
+      if (is_better(score_of(f), score_of(fitting_[best]))) best = i;
+    };
+    for (size_t i = 0; i < fitting_.size(); ++i) {
+      const double hoped_s = i < n_expected ? fitting_[i].expected_s : fitting_[i].step_s;
+      if (i == 0 || hoped_s < fitting_[best].step_s) search(i);
     }
+    // Of the same work, the placement that moves least may gain more than is expected of it.
+    if (n_searched < n_expected)
+      if (const std::optional<size_t> least = fitting_base_of(fitting_[best].plan.placement))
+        search(*least);
     Fitting chosen = std::move(fitting_[best]);
     fitting_.erase(fitting_.begin() + static_cast<std::ptrdiff_t>(best));
     std::stable_sort(fitting_.begin(), fitting_.end(),
@@ -276,6 +306,7 @@ class FastestSearch {
   const std::vector<Placement> placements_;
   OverBudgetPlacements over_budget_;
   std::vector<Work> works_;
+  std::optional<size_t> least_work_;  // that all others compute no less than
   std::vector<Open> open_;
   std::vector<Fitting> fitting_;
   double best_s_ = 0;  // of `fitting_`

@@ -129,8 +129,7 @@ void check_muon_has_matrices(const TrainConfig& config, const TrainModel& model,
     if (leaf.value.rank() > 2 && !is_matrix(leaf) && model.axes_of(leaf.path).empty())
       trace_error(
           "optimizer.name = muon cannot tell which axes of {} {} are a matrix: expected their "
-          "names "
-          "from the model's axes_of(), got none",
+          "names from the model's axes_of(), got none",
           leaf.path, to_string(leaf.value.type()));
   if (std::any_of(trained.begin(), trained.end(), is_matrix)) return;
   const optim::Leaves all = optim::GradientTransformation::leaves_by_path(parameters);

@@ -1,4 +1,5 @@
-// expect: stowage: expected trees of arrays as arguments. Trees are Array, C++ scalars, Static, structs named in STOW_TREE
+// expect: stowage: expected trees of arrays as arguments. Trees are Array, C++ scalars, Static,
+// structs named in STOW_TREE
 #include "stowage/stowage.h"
 struct Net {
   stow::Array w;

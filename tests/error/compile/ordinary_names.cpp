@@ -3,10 +3,12 @@
 #include "stowage/stowage.h"
 using namespace stow;
 #define NAMES(X)                                                                                   \
-  X(Params) X(P) X(Node) X(Graph) X(Value) X(Policy) X(Result) X(Schedule) X(Tree) X(Region)       \
-  X(Place) X(Mesh) X(Scalar) X(Pass) X(Provenance) X(Failure) X(NodeId) X(ValueId) X(OpClass)      \
-  X(State) X(Model) X(Layer) X(Config) X(Batch) X(Loss) X(Buffer) X(Kernel) X(Loop) X(Branch)      \
-  X(View) X(Program) X(Event) X(Leaf) X(Leaves) X(Mask) X(Stream) X(Streams) X(Target) X(Mapping) X(Disk)
+  X(Params)                                                                                        \
+  X(P) X(Node) X(Graph) X(Value) X(Policy) X(Result) X(Schedule) X(Tree) X(Region) X(Place)        \
+      X(Mesh) X(Scalar) X(Pass) X(Provenance) X(Failure) X(NodeId) X(ValueId) X(OpClass) X(State)  \
+          X(Model) X(Layer) X(Config) X(Batch) X(Loss) X(Buffer) X(Kernel) X(Loop) X(Branch)       \
+              X(View) X(Program) X(Event) X(Leaf) X(Leaves) X(Mask) X(Stream) X(Streams) X(Target) \
+                  X(Mapping) X(Disk)
 #define DEFINE(name) \
   struct name {      \
     Array x;         \

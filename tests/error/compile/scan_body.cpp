@@ -1,4 +1,5 @@
-// expect: stowage: the body must return the carry, of the type that it is given, or std::pair(carry, what is stacked)
+// expect: stowage: the body must return the carry, of the type that it is given, or
+// std::pair(carry, what is stacked)
 #include "stowage/stowage.h"
 struct State {
   stow::Array h;

@@ -559,7 +559,10 @@ TEST(Control, ACarryOfAnotherStructureIsRefused) {
   using Named = std::map<std::string, Array>;
   const Named carry{{"a", Array(1.0f)}};
   const auto renamed = [](const Named& c) { return Named{{"b", c.at("a") + 1.0f}}; };
-  EXPECT_THAT(message_of([&] { fori_loop(0, 3, [&](Array, Named c) { return renamed(c); }, carry); }),
+  EXPECT_THAT(message_of([&] {
+                fori_loop(
+                    0, 3, [&](Array, Named c) { return renamed(c); }, carry);
+              }),
               ::testing::HasSubstr("[fori_loop] the carry and what the body returns for it:"));
   EXPECT_THAT(message_of([&] {
                 while_loop([](const Named& c) { return c.at("a") < 3.0f; }, renamed, carry);

@@ -64,7 +64,9 @@ TEST(CustomJvp, InLoopsBatchesAndRegions) {
   const auto f = tripled();
   const Array a = uniform(1, {5, 3}), b = uniform(2, {3});
   const auto by_scan = [&](const Array& xs, const Array& w) {
-    const auto step = [&](const Array& c, const Array& x) { return std::pair(f(c + x, w), None{}); };
+    const auto step = [&](const Array& c, const Array& x) {
+      return std::pair(f(c + x, w), None{});
+    };
     return sum(scan(step, zeros_like(w), xs).first);
   };
   const auto unrolled = [&](const Array& xs, const Array& w) {
@@ -82,8 +84,10 @@ TEST(CustomJvp, InLoopsBatchesAndRegions) {
   };
   const VmapAxes rows = {0, std::nullopt};
   expect_near(vmap(f, rows)(a, b), vmap(plain, rows)(a, b));
-  expect_near(vmap(grad<1>(loss(f)), rows)(a, b), 3 * vmap(grad<1>(loss(plain)), rows)(a, b), 1e-4f);
-  expect_near(grad<1>(loss(vmap(f, rows)))(a, b), 3 * grad<1>(loss(vmap(plain, rows)))(a, b), 1e-4f);
+  expect_near(vmap(grad<1>(loss(f)), rows)(a, b), 3 * vmap(grad<1>(loss(plain)), rows)(a, b),
+              1e-4f);
+  expect_near(grad<1>(loss(vmap(f, rows)))(a, b), 3 * grad<1>(loss(vmap(plain, rows)))(a, b),
+              1e-4f);
   const auto twice = [f](const Array& x, const Array& w) { return f(f(x, w), w); };
   expect_near(jit(grad(loss(checkpoint(twice))))(a[0], b), grad(loss(twice))(a[0], b));
 }
@@ -118,12 +122,13 @@ TEST(CustomJvp, RuleMayHoldLoopsBranchesAndJvp) {
 }
 
 TEST(CustomJvp, RulesByArgument) {
-  const auto f = defjvps([](const Array& a, const Array& b, const Array&) { return sin(a) * b; },
-                         std::tuple([](const Array& da, const Array&, const Array& a, const Array& b,
-                                       const Array&) { return 3 * cos(a) * b * da; },
-                                    [](const Array& db, const Array& y, const Array&, const Array& b,
-                                       const Array&) { return 3 * (y / b) * db; },
-                                    None{}));
+  const auto f =
+      defjvps([](const Array& a, const Array& b, const Array&) { return sin(a) * b; },
+              std::tuple([](const Array& da, const Array&, const Array& a, const Array& b,
+                            const Array&) { return 3 * cos(a) * b * da; },
+                         [](const Array& db, const Array& y, const Array&, const Array& b,
+                            const Array&) { return 3 * (y / b) * db; },
+                         None{}));
   const auto whole = tripled();
   const Array a = uniform(1, {4}), b = uniform(2, {4}) + 1, da = uniform(3, {4}), n = arange(4);
   const auto given = std::tuple(a, b, n);
@@ -157,7 +162,8 @@ TEST(CustomJvp, TreesIntegersAndEmptyTangents) {
                               const auto& [p, n] = primals;
                               const auto& [dp, dn] = tangents;
                               EXPECT_EQ(dn.dtype(), DType::kI32);
-                              return std::pair(Two(p.first * n, p.second), Two(dp.first * n, Array()));
+                              return std::pair(Two(p.first * n, p.second),
+                                               Two(dp.first * n, Array()));
                             });
   const Array x = Array::from({1.0f, 2.0f}), n = Array::from({3, 4});
   const auto [y, dy] = jvp(f, std::tuple(Two(x, x), n), std::tuple(Two(x, x), n));
@@ -219,8 +225,9 @@ TEST(LinearTranspose, OfProductsLoopsAndAbstractArguments) {
   const auto [back] = linear_transpose(times, Array::abstract({4}))(ct);
   expect_near(back, matmul(ct, w));
   const auto decay = [&](const Array& v, const std::vector<Array>& more) {
-    return scan([&](const Array& c, const Array& row) { return std::pair(c * row[0] + more[0], c); },
-                v, w)
+    return scan(
+               [&](const Array& c, const Array& row) { return std::pair(c * row[0] + more[0], c); },
+               v, w)
         .second;
   };
   const auto transpose = linear_transpose(decay, x, std::vector{x});

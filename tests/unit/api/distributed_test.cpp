@@ -1,5 +1,5 @@
-// Arrays over the devices of several processes: JAX's multiprocess/array_test and multihost_utils_test,
-// in our words. Threads stand for processes; bench placement runs real ones.
+// Arrays over the devices of several processes: JAX's multiprocess/array_test and
+// multihost_utils_test, in our words. Threads stand for processes; bench placement runs real ones.
 #include "stowage/api/distributed.h"
 
 #include <gmock/gmock.h>
@@ -27,7 +27,9 @@ std::vector<float> counted(int64_t n) {
 }
 
 // What gtest's checks say is collected from all threads; its own macros may be used in each.
-void expect_nothing_thrown(const std::vector<std::string>& thrown) { EXPECT_THAT(thrown, Each("")); }
+void expect_nothing_thrown(const std::vector<std::string>& thrown) {
+  EXPECT_THAT(thrown, Each(""));
+}
 
 // Each element of the shards of this process, against its number in an array of counted elements.
 void expect_counted(const Array& x) {
@@ -108,12 +110,14 @@ TEST(Distributed, ACallbackAShardAndNoTraffic) {
     ASSERT_EQ(shards.size(), 2u);
     EXPECT_EQ(shards[1].replica_id, 1);
     expect_counted(x);
-    EXPECT_THAT(message_of([&] { x.to_vector<float>(); }),
-                AllOf(HasSubstr("[to_vector] expected an array that lies whole in this process, got "
-                                "f32[8,4]"),
-                      HasSubstr("cut over processes 0 to 3"),
-                      HasSubstr("device_put(x, NamedSharding(mesh, P()))")));
-    EXPECT_THAT(to_string(x), HasSubstr("Array(f32[8,4], cut over processes 0 to 3, NamedSharding("));
+    EXPECT_THAT(
+        message_of([&] { x.to_vector<float>(); }),
+        AllOf(HasSubstr("[to_vector] expected an array that lies whole in this process, got "
+                        "f32[8,4]"),
+              HasSubstr("cut over processes 0 to 3"),
+              HasSubstr("device_put(x, NamedSharding(mesh, P()))")));
+    EXPECT_THAT(to_string(x),
+                HasSubstr("Array(f32[8,4], cut over processes 0 to 3, NamedSharding("));
     const auto saved = save_tree("never-written", std::map<std::string, Array>{{"x", x}});
     ASSERT_FALSE(saved);
     EXPECT_THAT(saved.error(), HasSubstr("'x' is cut over processes 0 to 3"));
@@ -121,7 +125,8 @@ TEST(Distributed, ACallbackAShardAndNoTraffic) {
     const Array y = device_put(jit([](const Array& a) { return sum(a + 1.0f, {1}); })(x),
                                NamedSharding(mesh, P()));
     const std::vector<float> sums = y.to_vector<float>();
-    for (size_t row = 0; row < 8; ++row) EXPECT_EQ(sums[row], 16.0f * static_cast<float>(row) + 10.0f);
+    for (size_t row = 0; row < 8; ++row)
+      EXPECT_EQ(sums[row], 16.0f * static_cast<float>(row) + 10.0f);
   }));
 }
 
@@ -139,7 +144,8 @@ TEST(Distributed, ProcessesOutsideTheMeshHoldNothing) {
     EXPECT_EQ(addressable_shards(x).size(), self.index == 1 ? 0u : 1u);
     EXPECT_EQ(x.dtype(), DType::kF32);
     // A placement asks those of the mesh alone; the value of process 1 does not matter.
-    const Array y = device_put(Array::from(std::vector<float>(4, self.index == 1 ? 7.f : 3.f)), cut);
+    const Array y =
+        device_put(Array::from(std::vector<float>(4, self.index == 1 ? 7.f : 3.f)), cut);
     EXPECT_EQ(self.communicator->n_collectives() > 0, self.index != 1);
     EXPECT_THAT(message_of([&] { y.to_vector<float>(); }), HasSubstr("cut over processes 0 and 2"));
   }));
@@ -150,15 +156,18 @@ TEST(Distributed, PlacementSendsDigestsOnly) {
     const Mesh mesh = make_mesh({4}, {"x"});
     const auto data = counted(1 << 20);
     const DevicePtr device = self.devices[0];
-    const Array whole = device_put(std::span<const float>(data), {1 << 20}, NamedSharding(mesh, P()));
+    const Array whole =
+        device_put(std::span<const float>(data), {1 << 20}, NamedSharding(mesh, P()));
     EXPECT_EQ(device->in_use_bytes(MemoryKind::kDevice), 4 << 20);
     EXPECT_LT(self.communicator->sent_bytes(), 1024);
     EXPECT_EQ(whole.to_vector<float>(), data);  // replicated: here too
     EXPECT_TRUE(is_fully_replicated(whole));
-    const Array part = device_put(std::span<const float>(data), {1 << 20}, NamedSharding(mesh, P("x")));
+    const Array part =
+        device_put(std::span<const float>(data), {1 << 20}, NamedSharding(mesh, P("x")));
     EXPECT_EQ(device->in_use_bytes(MemoryKind::kDevice), 5 << 20);
     expect_counted(part);
-    const std::vector<Array> tree = {Array::from(data), Array(1.5f), Array::from({true, false, true, true})};
+    const std::vector<Array> tree = {Array::from(data), Array(1.5f),
+                                     Array::from({true, false, true, true})};
     const int64_t collectives = self.communicator->n_collectives();
     device_put(tree, NamedSharding(mesh, P()));
     EXPECT_EQ(self.communicator->n_collectives(), collectives + 1);  // for all leaves
@@ -181,9 +190,10 @@ TEST(Distributed, ValuesThatDifferNameLeafAndProcess) {
       throw;
     }
   });
-  EXPECT_THAT(thrown, Each(AllOf(HasSubstr("[device_put] expected the same value on each process, got the "
-                                           "leaf 'weights' f32[64]: process 2 has another value"),
-                                 Not(HasSubstr("bias")))));
+  EXPECT_THAT(thrown,
+              Each(AllOf(HasSubstr("[device_put] expected the same value on each process, got the "
+                                   "leaf 'weights' f32[64]: process 2 has another value"),
+                         Not(HasSubstr("bias")))));
 }
 
 TEST(Distributed, TypesThatDifferAreSeenToo) {
@@ -231,7 +241,8 @@ TEST(Distributed, ReshardsGoPieceByPiece) {
     for (const MemoryKind kind : {MemoryKind::kDevice, MemoryKind::kPinnedHost, MemoryKind::kDisk})
       for (const PartitionSpec& from : specs)
         for (const PartitionSpec& to : specs) {
-          const Array x = device_put(std::span<const float>(data), {16, 24}, NamedSharding(mesh, from));
+          const Array x =
+              device_put(std::span<const float>(data), {16, 24}, NamedSharding(mesh, from));
           const Array y = device_put(x, NamedSharding(mesh, to, memory_kind_name(kind)));
           EXPECT_EQ(y.type().kind, kind);
           expect_counted(y);
@@ -295,8 +306,8 @@ TEST(Distributed, LocalDataGivesTheShape) {
       expect_counted(x);
     }
     // Given whole, an axis is cut here.
-    const Array cut = make_array_from_process_local_data(NamedSharding(mesh, P("x", "y")), all, {8, 4},
-                                                         Shape{8, 4});
+    const Array cut = make_array_from_process_local_data(NamedSharding(mesh, P("x", "y")), all,
+                                                         {8, 4}, Shape{8, 4});
     expect_counted(cut);
     const Array same = make_array_from_process_local_data(NamedSharding(mesh, P("x")), rows, {2, 4},
                                                           Shape{8, 4});
@@ -329,9 +340,10 @@ TEST(Distributed, LocalDataIsChecked) {
     };
     const NamedSharding rows(mesh, P("x")), both(mesh, P(P::Axes{"x", "y"}));
     EXPECT_THAT(made(rows, {5}), HasSubstr("local data of shape [5] has 5 elements, got 6"));
-    EXPECT_THAT(made(rows, {6}, Shape{20}),
-                HasSubstr("expected 10 or 20 elements along axis 0 of the local data for an array of "
-                          "shape [20]"));
+    EXPECT_THAT(
+        made(rows, {6}, Shape{20}),
+        HasSubstr("expected 10 or 20 elements along axis 0 of the local data for an array of "
+                  "shape [20]"));
     EXPECT_THAT(made(rows, {6}, Shape{3, 4}), HasSubstr("expected local data of rank 2"));
     EXPECT_THAT(made(rows, {6}, Shape{7}), HasSubstr("the nearest sizes that are: 6 and 8"));
     EXPECT_EQ(made(both, {6}), "nothing was thrown");
@@ -376,9 +388,9 @@ TEST(Distributed, LoadingReadsTheRangesOfOwnShards) {
   expect_nothing_thrown(run_as_processes(4, 1, [&](const ProcessOfTest& self) {
     const Mesh mesh = make_mesh({4}, {"x"});
     for (const PartitionSpec& spec : {P("x"), P(nullptr, "x"), P()}) {
-      const auto loaded =
-          load_tree(file, std::map<std::string, Array>{
-                              {"x", device_put(Array::abstract({16, 4}), NamedSharding(mesh, spec))}});
+      const auto loaded = load_tree(
+          file, std::map<std::string, Array>{
+                    {"x", device_put(Array::abstract({16, 4}), NamedSharding(mesh, spec))}});
       ASSERT_TRUE(loaded) << loaded.error();
       expect_counted(loaded->at("x"));
     }

@@ -1,5 +1,5 @@
-// Donated arguments that loops begin with: aliased, no copy of them beside, and the bits of a call that
-// donates nothing.
+// Donated arguments that loops begin with: aliased, no copy of them beside, and the bits of a call
+// that donates nothing.
 #include <gtest/gtest.h>
 
 #include "stowage/stowage.h"
@@ -32,7 +32,8 @@ class Donation : public ::testing::TestWithParam<Case> {};
 
 TEST_P(Donation, IsKeptThroughLoops) {
   const Body& body = GetParam().body;
-  const DefaultDevice one_thread(Device::cpu_with_capacity(1 << 30, 1));  // scratch grows with threads
+  const DefaultDevice one_thread(
+      Device::cpu_with_capacity(1 << 30, 1));  // scratch grows with threads
   const Array w = random::normal(random::key(1), {kRows, kRows}) * 0.1;
   const Array v = random::normal(random::key(2), {kRows, kRows}) * 0.1;
   const Array xs = random::normal(random::key(3), {kSteps, kRows, kRows}) * 0.1;
@@ -111,8 +112,9 @@ const Case kCases[] = {
      [](const Array& w, const Array& v, const Array& xs) {
        return scan(
            [&](const Pair& c, const Array&) {
-             return scan([](const Pair& c, const Array& x) { return Pair(c.first + x, c.second * x); },
-                         c, xs);
+             return scan(
+                 [](const Pair& c, const Array& x) { return Pair(c.first + x, c.second * x); }, c,
+                 xs);
            },
            Pair(w, v), arange(3));
      },
@@ -146,8 +148,9 @@ const Case kCases[] = {
        return cond(
            sum(xs) > 0.0,
            [&](const Pair& c) {
-             return scan([](const Pair& c, const Array& x) { return Pair(c.first + x, c.second * x); },
-                         c, xs);
+             return scan(
+                 [](const Pair& c, const Array& x) { return Pair(c.first + x, c.second * x); }, c,
+                 xs);
            },
            [](const Pair& c) { return c; }, Pair(w, v));
      },
@@ -176,14 +179,16 @@ const Case kCases[] = {
      2.1},
     {"one_unchanged",
      [](const Array& w, const Array& v, const Array& xs) {
-       return scan([](const Pair& c, const Array& x) { return Pair(c.first, c.second + c.first * x); },
-                   Pair(w, v), xs);
+       return scan(
+           [](const Pair& c, const Array& x) { return Pair(c.first, c.second + c.first * x); },
+           Pair(w, v), xs);
      },
      0.2},
     {"no_iterations",
      [](const Array& w, const Array& v, const Array& xs) {
-       return scan([](const Pair& c, const Array& x) { return Pair(c.first + x, matmul(x, c.second)); },
-                   Pair(w, v), xs.slice(0, 0, 0));
+       return scan(
+           [](const Pair& c, const Array& x) { return Pair(c.first + x, matmul(x, c.second)); },
+           Pair(w, v), xs.slice(0, 0, 0));
      },
      1.1},
     {"saved_carry",
@@ -207,8 +212,9 @@ const Case kCases[] = {
      2.2, false},
     {"reshaped",
      [](const Array& w, const Array& v, const Array& xs) {
-       const Array last = scan([](const Array& c, const Array& x) { return c + x.reshape({kRows * kRows}); },
-                               w.reshape({kRows * kRows}), xs);
+       const Array last =
+           scan([](const Array& c, const Array& x) { return c + x.reshape({kRows * kRows}); },
+                w.reshape({kRows * kRows}), xs);
        return Pair(last.reshape({kRows, kRows}), v);
      },
      0.2},
@@ -241,7 +247,9 @@ TEST(DonationElsewhere, IsKeptThroughLoops) {
           w, xs);
     };
     const Array xs = random::normal(random::key(3), {kSteps, kRows, kRows}) * 0.1;
-    const auto make = [&] { return device_put(random::normal(random::key(1), {kRows, kRows}), kind); };
+    const auto make = [&] {
+      return device_put(random::normal(random::key(1), {kRows, kRows}), kind);
+    };
     const auto values = [](const Array& a) {
       return device_put(a, MemoryKind::kDevice).to_vector<float>();
     };

@@ -151,8 +151,10 @@ TEST(ApiRun, DonatedArgumentsAreGone) {
   const Array x = sequence({64}), y = sequence({64});
   const Array alias = x;
   step(x, y);
-  EXPECT_THAT(message_of([&] { step(x, y); }), HasSubstr("was donated to step at jit_run_test.cpp:"));
-  EXPECT_THAT(message_of([&] { (alias + 1).to_vector<float>(); }), HasSubstr("cannot be used again"));
+  EXPECT_THAT(message_of([&] { step(x, y); }),
+              HasSubstr("was donated to step at jit_run_test.cpp:"));
+  EXPECT_THAT(message_of([&] { (alias + 1).to_vector<float>(); }),
+              HasSubstr("cannot be used again"));
   EXPECT_THAT(message_of([&] { alias.to_vector<float>(); }), HasSubstr("cannot be used again"));
   EXPECT_THAT(message_of([&] { step(y, y); }),
               HasSubstr("[step] argument 0 is donated, and the same array is argument 1"));
@@ -187,14 +189,18 @@ TEST(ApiRun, CompiledProgramsRefuseOtherArguments) {
                             .lower(Layer{Array::abstract({4}), Array::abstract({4})})
                             .compile();
   EXPECT_EQ(compiled(Layer{sequence({4}), sequence({4})}).size(), 4);
-  EXPECT_THAT(message_of([&] {
-                compiled(Layer{sequence({4}), sequence({5})});
-              }),
-              HasSubstr("[jit] expected argument 0/w2 to be f32[4], as compiled, got f32[5]\n  at jit_run"));
-  EXPECT_THAT(message_of([&] {
-                compiled(Layer{sequence({4}), Array(1.0)});
-              }),
-              HasSubstr("[jit] expected argument 0/w2 to be f32[4], as compiled, got f32[] (weak)\n  at jit_run"));
+  EXPECT_THAT(
+      message_of([&] {
+        compiled(Layer{sequence({4}), sequence({5})});
+      }),
+      HasSubstr(
+          "[jit] expected argument 0/w2 to be f32[4], as compiled, got f32[5]\n  at jit_run"));
+  EXPECT_THAT(
+      message_of([&] {
+        compiled(Layer{sequence({4}), Array(1.0)});
+      }),
+      HasSubstr(
+          "[jit] expected argument 0/w2 to be f32[4], as compiled, got f32[] (weak)\n  at jit_run"));
 }
 
 TEST(ApiRun, OneTraceHasManyPlans) {

@@ -63,7 +63,8 @@ TEST(Jit, ResultsAreTreesOfTheirTypes) {
   EXPECT_EQ(to_string(result.second.type()), "bf16[]");
 }
 
-// A trainer that works with every optimizer names the optimizer's state, which plain SGD has none of.
+// A trainer that works with every optimizer names the optimizer's state, which plain SGD has none
+// of.
 TEST(Jit, OptionsNamePartsWithoutLeaves) {
   const auto step = [](const optim::GradientTransformation& opt) {
     return [opt](const std::map<std::string, Array>& w, const optim::OptState& state) {
@@ -79,7 +80,8 @@ TEST(Jit, OptionsNamePartsWithoutLeaves) {
                                    .out_shardings = {{"1", MemoryKind::kPinnedHost}}});
     const auto [next, moments] = f(w, state);
     EXPECT_EQ(next.at("w").type().kind, MemoryKind::kDevice);
-    for (const Array& leaf : tree_leaves(moments)) EXPECT_EQ(leaf.type().kind, MemoryKind::kPinnedHost);
+    for (const Array& leaf : tree_leaves(moments))
+      EXPECT_EQ(leaf.type().kind, MemoryKind::kPinnedHost);
   }
   const std::tuple<std::optional<Array>, std::vector<Array>, std::tuple<None, Array>> parts(
       std::nullopt, std::vector<Array>(), std::tuple(None{}, ones({2})));

@@ -97,7 +97,8 @@ TEST(Jvp, OfAGradientIsAHessianVectorProduct) {
   expect_near(jacfwd(grad(f))(x), hessian(f)(x));
 }
 
-// Reverse over reverse mode says the same; compiled, as scans are joined with their gradients there.
+// Reverse over reverse mode says the same; compiled, as scans are joined with their gradients
+// there.
 TEST(Jvp, OfAGradientIsThatOfTheProductWithTheTangent) {
   const Array m = uniform(1, {5, 5}), t = uniform(2, {5, 5});
   for (const auto& [name, f] : functions()) {
@@ -150,7 +151,8 @@ TEST(Jvp, ResultsAndArgumentsOfOtherMemories) {
   const Array x = device_put(Array::from({1.0f, 2.0f}), host),
               i = device_put(Array::from({3, 4}), host);
   const auto f = [&](const Array& a, const Array& n) {
-    const Array product = sin(device_put(a, MemoryKind::kDevice)) * device_put(n, MemoryKind::kDevice);
+    const Array product =
+        sin(device_put(a, MemoryKind::kDevice)) * device_put(n, MemoryKind::kDevice);
     return std::pair(device_put(product, host), device_put(n, host));
   };
   const auto [y, dy] = jvp(f, std::tuple(x, i), std::tuple(x, i));

@@ -1,5 +1,5 @@
-// Arrays and programs on disk, through api/memory and runtime/disk: faults in the midst of a run, devices
-// without a disk, arrays in pieces, scans over stacks.
+// Arrays and programs on disk, through api/memory and runtime/disk: faults in the midst of a run,
+// devices without a disk, arrays in pieces, scans over stacks.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -188,8 +188,9 @@ TEST(DiskPrograms, ArraysReachTheDiskInPieces) {
     if (n > 0) at_most(device, std::min(kMiB, 4 * n + kDiskBlockBytes) + kDiskBounceBytes);
     EXPECT_EQ(far.to_vector<float>(), data);
     const std::vector<int> numbers(data.begin(), data.end());
-    EXPECT_EQ(device_put(std::span<const int>(numbers), {n}, kDisk, DType::kBF16).to_vector<float>(),
-              device_put(std::span<const float>(data), {n}, kDevice, DType::kBF16).to_vector<float>());
+    EXPECT_EQ(
+        device_put(std::span<const int>(numbers), {n}, kDisk, DType::kBF16).to_vector<float>(),
+        device_put(std::span<const float>(data), {n}, kDevice, DType::kBF16).to_vector<float>());
 
     other->reset_high_water();
     const Array there = device_put(far, SingleDeviceSharding(other, "disk"));
@@ -202,7 +203,8 @@ TEST(DiskPrograms, ArraysReachTheDiskInPieces) {
   const DevicePtr narrow = make(kMiB);
   const std::vector<float> data(static_cast<size_t>(kMiB));
   EXPECT_THAT(message_of([&] {
-                device_put(std::span<const float>(data), {kMiB}, SingleDeviceSharding(narrow, "disk"));
+                device_put(std::span<const float>(data), {kMiB},
+                           SingleDeviceSharding(narrow, "disk"));
               }),
               HasSubstr("1.50 MiB more of pinned_host memory do not fit"));
   EXPECT_EQ(narrow->in_use_bytes(MemoryKind::kDisk), 0);

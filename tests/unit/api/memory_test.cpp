@@ -72,14 +72,16 @@ TEST_P(MemoryKinds, ValuesSurviveMovesInsideAndOutsideOfJit) {
 
 TEST_P(MemoryKinds, ArithmeticElsewhereIsAnErrorThatNamesTheKind) {
   const Array h = device_put(ones({4}), away_);
-  EXPECT_THAT(message_of([&] { h + 1.0; }),
-              HasSubstr(fmt::format("is on {0} and operand 1 on device: f32<{0}>[4] and f32[4]; move "
-                                    "them to one memory with device_put first",
-                                    name_)));
-  EXPECT_THAT(message_of([&] { exp(h); }),
-              HasSubstr(fmt::format("[exp] operand 0 is on {0}: f32<{0}>[4]; move it with device_put "
-                                    "first\n  operand 0 is made at memory_test.cpp:",
-                                    name_)));
+  EXPECT_THAT(
+      message_of([&] { h + 1.0; }),
+      HasSubstr(fmt::format("is on {0} and operand 1 on device: f32<{0}>[4] and f32[4]; move "
+                            "them to one memory with device_put first",
+                            name_)));
+  EXPECT_THAT(
+      message_of([&] { exp(h); }),
+      HasSubstr(fmt::format("[exp] operand 0 is on {0}: f32<{0}>[4]; move it with device_put "
+                            "first\n  operand 0 is made at memory_test.cpp:",
+                            name_)));
 }
 
 TEST_P(MemoryKinds, CompiledProgramsKnowKinds) {
@@ -163,7 +165,8 @@ TEST_P(MemoryKinds, JacobiansGoThroughThem) {
 // With on_device they stay on the device, whatever happens to their parameters on the way: the same
 // bits, and no byte of them elsewhere.
 TEST_P(MemoryKinds, GradientsCanStayOnTheDevice) {
-  const Weights w{random::normal(random::key(1), {4, 8, 8}), random::normal(random::key(2), {4, 8, 8})};
+  const Weights w{random::normal(random::key(1), {4, 8, 8}),
+                  random::normal(random::key(2), {4, 8, 8})};
   const Array x = random::normal(random::key(3), {4, 8});
   const auto layer = [](const Array& h, const Weights& p) {
     const Weights here = device_put(p, kDevice);
@@ -184,7 +187,8 @@ TEST_P(MemoryKinds, GradientsCanStayOnTheDevice) {
        [&](const Weights& p) {
          const Array a = device_put(p.w1.slice(0, 0, 3), kDevice);
          const Array b = device_put(p.w1.slice(0, 1, 4), kDevice);
-         return sum(a * b) + sum(device_put(transpose(concatenate({p.w2, p.w2}, 1), {1, 0, 2}), kDevice));
+         return sum(a * b) +
+                sum(device_put(transpose(concatenate({p.w2, p.w2}, 1), {1, 0, 2}), kDevice));
        }},
       {"a constant of a loop, and a cond",
        [&](const Weights& p) {
@@ -192,13 +196,21 @@ TEST_P(MemoryKinds, GradientsCanStayOnTheDevice) {
            return tanh(matmul(v, device_put(row(p.w1, 1), kDevice)));
          }, x);
          return cond(
-             sum(h) > 0.0, [](const Array& a, const Weights& q) { return sum(matmul(a, device_put(q.w2, kDevice).slice(0, 0, 1).reshape({8, 8}))); },
-             [](const Array& a, const Weights& q) { return sum(a) * sum(device_put(q.w1, kDevice)); }, h, p);
+             sum(h) > 0.0,
+             [](const Array& a, const Weights& q) {
+               return sum(matmul(a, device_put(q.w2, kDevice).slice(0, 0, 1).reshape({8, 8})));
+             },
+             [](const Array& a, const Weights& q) {
+               return sum(a) * sum(device_put(q.w1, kDevice));
+             },
+             h, p);
        }},
       {"rules of its own",
        [&](const Weights& p) {
          const auto twice = custom_vjp(
-             [](const Array& a) { return device_put(device_put(a, kDevice) * 2.0, sharding_of(a)); },
+             [](const Array& a) {
+               return device_put(device_put(a, kDevice) * 2.0, sharding_of(a));
+             },
              [](const Array& a) {
                return std::pair(device_put(device_put(a, kDevice) * 2.0, sharding_of(a)), None{});
              },
@@ -264,7 +276,8 @@ class Offloading : public MemoryKinds {
 
   template <typename Body>
   std::pair<Weights, MemoryAnalysis> gradient(Body body, const Weights& w) {
-    const auto f = jit(grad([&](const Weights& p, const Array& x) { return sum(scan(body, x, p)); }));
+    const auto f =
+        jit(grad([&](const Weights& p, const Array& x) { return sum(scan(body, x, p)); }));
     const auto compiled = f.lower(w, x_).compile();
     const MemoryAnalysis analysis = compiled.memory_analysis();
     std::array<int64_t, kNumMemoryKinds> before{};
@@ -326,7 +339,8 @@ TEST_P(Offloading, OfNothingIsAnError) {
   const auto products = offload_dot_with_no_batch_dims(GetParam());
   const auto refused = [&](const auto& f, const auto&... args) {
     // The place of the call of checkpoint comes last.
-    const std::string message = message_of([&] { jit(value_and_grad(f)).lower(args...).compile(); });
+    const std::string message =
+        message_of([&] { jit(value_and_grad(f)).lower(args...).compile(); });
     return message.substr(0, message.find("\n  at memory_test.cpp:"));
   };
   EXPECT_EQ(refused([&](const Array& x) {
@@ -341,19 +355,22 @@ TEST_P(Offloading, OfNothingIsAnError) {
             "[checkpoint] policy " + products->name +
                 " has no effect: the backward pass reads nothing that depends on a product without "
                 "batch axes in its region");
-  EXPECT_EQ(refused([&](const Array& x) {
-              const auto inner = [&](const Array& c, const Array& row) {
-                return checkpoint([](const Array& a, const Array& b) { return tanh(matmul(a, b)); },
-                                  nothing_saveable())(c, row);
-              };
-              const auto all = [&](const Array& a) {
-                return scan(inner, ones({2, 4}), a.reshape({kRows * kWidth / 16, 4, 4}));
-              };
-              return sum(checkpoint(all, products)(x));
-            }, x_),
-            "[checkpoint] policy " + products->name +
-                " has no effect: the products in its region are inside a while loop, a custom_vjp or "
-                "a checkpoint with a policy of its own");
+  EXPECT_EQ(
+      refused(
+          [&](const Array& x) {
+            const auto inner = [&](const Array& c, const Array& row) {
+              return checkpoint([](const Array& a, const Array& b) { return tanh(matmul(a, b)); },
+                                nothing_saveable())(c, row);
+            };
+            const auto all = [&](const Array& a) {
+              return scan(inner, ones({2, 4}), a.reshape({kRows * kWidth / 16, 4, 4}));
+            };
+            return sum(checkpoint(all, products)(x));
+          },
+          x_),
+      "[checkpoint] policy " + products->name +
+          " has no effect: the products in its region are inside a while loop, a custom_vjp or "
+          "a checkpoint with a policy of its own");
   const auto named = offload_x();
   EXPECT_EQ(refused([&](const Weights& w) {
               return sum(checkpoint([](const Weights& p) {
@@ -364,14 +381,17 @@ TEST_P(Offloading, OfNothingIsAnError) {
                 " offloads what is named 'x', which has no effect: it lies on " + name_ +
                 " already, and only what is on the device is offloaded");
   // The gradient of tanh reads its result, which leaves the region.
-  EXPECT_EQ(refused([&](const Array& x) {
-              const auto f = [](const Array& a) { return tanh(matmul(a, a)); };
-              return sum(tanh(checkpoint(f, products)(x)));
-            }, x_),
-            "[checkpoint] policy " + products->name +
-                " offloads a product without batch axes, which has no effect: the backward pass reads "
-                "no such value, as what is computed from it is there anyway (a region's result is; so "
-                "is what a policy around this one keeps)");
+  EXPECT_EQ(
+      refused(
+          [&](const Array& x) {
+            const auto f = [](const Array& a) { return tanh(matmul(a, a)); };
+            return sum(tanh(checkpoint(f, products)(x)));
+          },
+          x_),
+      "[checkpoint] policy " + products->name +
+          " offloads a product without batch axes, which has no effect: the backward pass reads "
+          "no such value, as what is computed from it is there anyway (a region's result is; so "
+          "is what a policy around this one keeps)");
   // Legitimate: nothing is differentiated; one of several regions under a policy has what it wants.
   const auto f = checkpoint([](const Array& a) { return tanh(sin(a)); }, products);
   EXPECT_NO_THROW(jit([&](const Array& x) { return f(x); }).lower(x_).compile());

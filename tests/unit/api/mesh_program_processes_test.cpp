@@ -1,5 +1,5 @@
-// Programs over meshes of several processes, for which threads stand, and what their arguments, copies and
-// communicators cost. Real processes are started by tests/error/processes.sh.
+// Programs over meshes of several processes, for which threads stand, and what their arguments,
+// copies and communicators cost. Real processes are started by tests/error/processes.sh.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -27,7 +27,8 @@ constexpr int64_t kLarge = int64_t{1} << 30;
 
 std::vector<DevicePtr> virtual_devices(int n) {
   std::vector<DevicePtr> devices;
-  for (int i = 0; i < n; ++i) devices.push_back(Device::virtual_device({kLarge, kLarge, kLarge}, 1));
+  for (int i = 0; i < n; ++i)
+    devices.push_back(Device::virtual_device({kLarge, kLarge, kLarge}, 1));
   return devices;
 }
 
@@ -57,8 +58,10 @@ std::vector<float> trained_weights() {
   const auto step = jit(
       [&](const Mlp& v, const Array& in) {
         const Mlp g = grad(loss)(v, in);
-        const Mlp next = tree_map([](const Array& p, const Array& d) { return p - 0.5f * d; }, v, g);
-        return Mlp{with_sharding_constraint(next.up, up), with_sharding_constraint(next.down, down)};
+        const Mlp next =
+            tree_map([](const Array& p, const Array& d) { return p - 0.5f * d; }, v, g);
+        return Mlp{with_sharding_constraint(next.up, up),
+                   with_sharding_constraint(next.down, down)};
       },
       {.donate_argnums = {0}, .name = "step"});
   for (int i = 0; i < 2; ++i) w = step(w, x);
@@ -77,9 +80,10 @@ TEST(MeshProcesses, HoweverDevicesAreSpreadTheBitsAreThoseOfOneProcess) {
   ASSERT_NE(want, numbers(static_cast<int64_t>(want.size())));
   for (const int count : {2, 4}) {
     std::atomic<int> n_equal = 0;
-    EXPECT_THAT(run_as_processes(count, 4 / count,
-                                 [&](const ProcessOfTest&) { n_equal += trained_weights() == want; }),
-                Each(""));
+    EXPECT_THAT(
+        run_as_processes(count, 4 / count,
+                         [&](const ProcessOfTest&) { n_equal += trained_weights() == want; }),
+        Each(""));
     EXPECT_EQ(n_equal, count);
   }
 }
@@ -197,8 +201,9 @@ TEST(MeshProcesses, WholeArgumentsAreComparedAtEachCallInOneCollective) {
   const auto thrown = run_as_processes(2, 1, [](const ProcessOfTest& self) {
     const Mesh mesh = make_mesh({2}, {"x"});
     const Array cut = device_put(ramp({8, 4}), NamedSharding(mesh, P("x")));
-    const auto f = jit([](const Array& a, const Array& b, const Array& c) { return a * (sum(b) + sum(c)); },
-                       {.name = "f"});
+    const auto f =
+        jit([](const Array& a, const Array& b, const Array& c) { return a * (sum(b) + sum(c)); },
+            {.name = "f"});
     const Array b = ramp({64, 4}), c = ramp({4});
     f(cut, b, c);
     // One process gives the same array again, the other an equal one.
@@ -207,7 +212,8 @@ TEST(MeshProcesses, WholeArgumentsAreComparedAtEachCallInOneCollective) {
     EXPECT_EQ(self.communicator->n_collectives(), before + 1);
     f(cut, b, c);
     EXPECT_THAT(message_of([&] { f(cut, b, self.index == 0 ? c : c + 1.0f); }),
-                AllOf(HasSubstr("the leaf '2' f32[4]"), HasSubstr("process 1 has another value than most")));
+                AllOf(HasSubstr("the leaf '2' f32[4]"),
+                      HasSubstr("process 1 has another value than most")));
   });
   EXPECT_THAT(thrown, Each(""));
 }
@@ -221,13 +227,17 @@ TEST(MeshProcesses, ArgumentsThatSwapShardingsAreNamedWithBoth) {
                             .lower(rows, columns)
                             .compile();
   compiled(rows, columns);
-  EXPECT_THAT(message_of([&] { compiled(columns, rows); }),
-              AllOf(HasSubstr("[f] argument 0 lies over a mesh as NamedSharding(Mesh('x': 2), P(None, 'x')"),
-                    HasSubstr("compiled for one over a mesh as NamedSharding(Mesh('x': 2), P('x')")));
+  EXPECT_THAT(
+      message_of([&] { compiled(columns, rows); }),
+      AllOf(
+          HasSubstr("[f] argument 0 lies over a mesh as NamedSharding(Mesh('x': 2), P(None, 'x')"),
+          HasSubstr("compiled for one over a mesh as NamedSharding(Mesh('x': 2), P('x')")));
   EXPECT_THAT(message_of([&] { compiled(rows, ramp({4, 4})); }),
               HasSubstr("argument 1 lies on one device, compiled for one over a mesh as"));
   const Mesh other = make_mesh({2}, {"x"}, virtual_devices(2));
-  EXPECT_THAT(message_of([&] { compiled(rows, device_put(columns, NamedSharding(other, P(nullptr, "x")))); }),
+  EXPECT_THAT(message_of([&] {
+                compiled(rows, device_put(columns, NamedSharding(other, P(nullptr, "x"))));
+              }),
               HasSubstr("of other devices, compiled for one"));
 }
 
@@ -237,7 +247,8 @@ TEST(MeshProcesses, ArgumentsThatSwapShardingsAreNamedWithBoth) {
 int64_t n_regions() {
   std::ifstream maps("/proc/self/maps");
   int64_t n = 0;
-  for (std::string line; std::getline(maps, line);) n += line.find("/dev/zero (deleted)") != std::string::npos;
+  for (std::string line; std::getline(maps, line);)
+    n += line.find("/dev/zero (deleted)") != std::string::npos;
   return n;
 }
 
@@ -280,16 +291,19 @@ TEST(MeshProcesses, PartsOfACallbackAreComparedWhereThatIsAsked) {
   const std::vector<DevicePtr> devices = virtual_devices(4);
   const Mesh mesh = make_mesh({2, 2}, {"x", "y"}, devices);
   int calls = 0;
-  const auto counting = [&](const ShardIndex&) { return full({2}, static_cast<float>(calls++ == 3)); };
+  const auto counting = [&](const ShardIndex&) {
+    return full({2}, static_cast<float>(calls++ == 3));
+  };
   make_array_from_callback({4}, NamedSharding(mesh, P("x")), counting);
   calls = 0;
-  EXPECT_THAT(message_of([&] {
-                make_array_from_callback({4}, NamedSharding(mesh, P("x")), counting, std::nullopt,
-                                         {.check_same = true});
-              }),
-              AllOf(HasSubstr("[make_array_from_callback] expected the same part on each device that holds "
-                              "it, got f32[4] whose part"),
-                    HasSubstr("position 3 of the mesh has another value than most")));
+  EXPECT_THAT(
+      message_of([&] {
+        make_array_from_callback({4}, NamedSharding(mesh, P("x")), counting, std::nullopt,
+                                 {.check_same = true});
+      }),
+      AllOf(HasSubstr("[make_array_from_callback] expected the same part on each device that holds "
+                      "it, got f32[4] whose part"),
+            HasSubstr("position 3 of the mesh has another value than most")));
   const auto fill = [](const ShardIndex& index, std::span<std::byte> out) {
     std::fill(out.begin(), out.end(), static_cast<std::byte>(index[0].begin));
   };
@@ -305,7 +319,8 @@ TEST(MeshProcesses, PartsOfACallbackAreComparedWhereThatIsAsked) {
         [&](const ShardIndex&) { return full({4}, self.index == 2 ? 8.0f : 7.0f); }, DType::kF32,
         {.check_same = true});
   });
-  EXPECT_THAT(thrown, Each(HasSubstr("position 2 of the mesh (process 2) has another value than most")));
+  EXPECT_THAT(thrown,
+              Each(HasSubstr("position 2 of the mesh (process 2) has another value than most")));
 }
 
 // ---- Rules of the user's own ----
@@ -331,7 +346,9 @@ TEST(MeshProcesses, ACustomRuleMayHoldCollectives) {
   const auto want = jit(grad(loss_with(plain, false)))(w, x).to_vector<float>();
   EXPECT_EQ(jit(grad(loss_with(gather, false)))(w, x).to_vector<float>(), want);
   EXPECT_EQ(jit(grad(loss_with(gather, true)))(w, x).to_vector<float>(), want);
-  const auto whole = [](const Array& v, const Array& in) { return mean(square(tanh(matmul(in, v)))); };
+  const auto whole = [](const Array& v, const Array& in) {
+    return mean(square(tanh(matmul(in, v))));
+  };
   const auto near = jit(grad(whole))(w, x).to_vector<float>();
   for (size_t i = 0; i < near.size(); ++i) ASSERT_NEAR(want[i], near[i], 1e-6);
 }
@@ -339,13 +356,10 @@ TEST(MeshProcesses, ACustomRuleMayHoldCollectives) {
 TEST(MeshProcesses, ACustomRuleMayMoveItsCotangent) {
   const Mesh mesh = make_mesh({2}, {"x"}, virtual_devices(2));
   const NamedSharding rows(mesh, P("x")), columns(mesh, P(nullptr, "x"));
-  const auto turned = custom_vjp([&](const Array& a) { return sharding::reshard(a * 3.0f, columns); },
-                                 [&](const Array& a) {
-                                   return std::pair(sharding::reshard(a * 3.0f, columns), Array(0.0f));
-                                 },
-                                 [&](const Array&, const Array& ct) {
-                                   return sharding::reshard(ct, rows) * 3.0f;
-                                 });
+  const auto turned = custom_vjp(
+      [&](const Array& a) { return sharding::reshard(a * 3.0f, columns); },
+      [&](const Array& a) { return std::pair(sharding::reshard(a * 3.0f, columns), Array(0.0f)); },
+      [&](const Array&, const Array& ct) { return sharding::reshard(ct, rows) * 3.0f; });
   const Array x = device_put(ramp({4, 6}), rows);
   const auto f = [&](const Array& a) { return sum(square(turned(a))); };
   const auto compiled = jit(grad(f)).lower(x).compile();

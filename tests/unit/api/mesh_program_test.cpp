@@ -64,7 +64,8 @@ TEST(MeshJit, AProductOfCutOperandsIsTheWhole) {
                                                            {P(nullptr, "data"), P("data")},
                                                            {P("data", "model"), P("model")},
                                                            {P(), P("data", "model")}}) {
-    const Array got = f(device_put(a, NamedSharding(mesh, pa)), device_put(b, NamedSharding(mesh, pb)));
+    const Array got =
+        f(device_put(a, NamedSharding(mesh, pa)), device_put(b, NamedSharding(mesh, pb)));
     expect_near(got, want);
   }
 }
@@ -165,7 +166,8 @@ TEST(MeshJit, WeightsWaitOnTheHostInParts) {
   const std::vector<DevicePtr> devices = virtual_devices(2);
   const Mesh mesh = make_mesh({2}, {"data"}, devices);
   const NamedSharding host(mesh, P("data"), "pinned_host");
-  const Array w = device_put(ramp({64, 32}), host), x = device_put(ramp({8, 64}), NamedSharding(mesh, P()));
+  const Array w = device_put(ramp({64, 32}), host),
+              x = device_put(ramp({8, 64}), NamedSharding(mesh, P()));
   const Array y = jit([&](const Array& weight, const Array& in) {
     return matmul(in, device_put(weight, NamedSharding(mesh, P("data"))));
   })(w, x);

@@ -66,10 +66,11 @@ TEST(NestedScan, ValuesAndGradientsAreThoseOfScan) {
       }
 }
 
-// Weights that all iterations read: their gradients are sums over iterations. They are read outside the
-// loop as well, and twice in an iteration, once by a loop of its own.
+// Weights that all iterations read: their gradients are sums over iterations. They are read outside
+// the loop as well, and twice in an iteration, once by a loop of its own.
 TEST(NestedScan, GradientsOfCapturedWeightsAreThoseOfScan) {
-  const Array x = random::normal(random::key(3), {3, 4}), w = random::normal(random::key(4), {4, 4});
+  const Array x = random::normal(random::key(3), {3, 4}),
+              w = random::normal(random::key(4), {4, 4});
   const auto run = [&](int64_t n, const auto& loop) {
     return jit(value_and_grad<0, 1>([&](const Array& w, const Array& x) {
       const auto step = [&w](const Array& h, const Array& i) {
@@ -265,14 +266,15 @@ TEST(Unrolled, IsAsLeanAsScannedWhereWeightsAndResidualsAreElsewhere) {
     }
 }
 
-// The first slot of what a scan saves is the argument only where the scan begins with that, not with
-// what one kernel makes of it.
+// The first slot of what a scan saves is the argument only where the scan begins with that, not
+// with what one kernel makes of it.
 TEST(FirstSlots, AreArgumentsOnlyWhereTheseAreTheInitialValues) {
   const Array x = random::normal(random::key(5), {24, 8}) * 0.3;
   const Array w = random::normal(random::key(6), {6, 8, 8});
   const auto loss = [&](const auto& start) {
     return [&, start](const Array& a, const Array& b) {
-      const auto body = checkpoint([](const Array& h, const Array& m) { return tanh(matmul(h, m)) + h; });
+      const auto body =
+          checkpoint([](const Array& h, const Array& m) { return tanh(matmul(h, m)) + h; });
       return sum(square(scan(body, start(a), b)));
     };
   };
@@ -287,19 +289,24 @@ TEST(FirstSlots, AreArgumentsOnlyWhereTheseAreTheInitialValues) {
     return jit(f).lower(x, w).compile().memory_analysis().device().temp_bytes;
   };
   const int64_t shared = check([](const Array& a) { return a; });
-  EXPECT_GT(check([](const Array& a) { return a.astype(DType::kI32).astype(DType::kF32); }), shared);
-  EXPECT_GT(check([](const Array& a) { return a.astype(DType::kBF16).astype(DType::kF32); }), shared);
+  EXPECT_GT(check([](const Array& a) { return a.astype(DType::kI32).astype(DType::kF32); }),
+            shared);
+  EXPECT_GT(check([](const Array& a) { return a.astype(DType::kBF16).astype(DType::kF32); }),
+            shared);
   EXPECT_GT(check([](const Array& a) { return (a > 0.0).astype(DType::kF32); }), shared);
 }
 
 // A concatenation that a scan begins with is the first of what it stacks: who reads the
 // concatenation last must not write over it.
 TEST(FirstSlots, OfConcatenationsAreKept) {
-  const Array a = random::normal(random::key(5), {2, 4}), b = random::normal(random::key(6), {2, 4});
+  const Array a = random::normal(random::key(5), {2, 4}),
+              b = random::normal(random::key(6), {2, 4});
   const Array w = random::normal(random::key(7), {4, 4});
   const auto f = [](const Array& x, const Array& y, const Array& m) {
     const Array start = concatenate({matmul(x, m), matmul(y, m)}, 0);
-    const auto body = [](const Array& c, const Array& z) { return std::pair(sin(matmul(c, z)), c); };
+    const auto body = [](const Array& c, const Array& z) {
+      return std::pair(sin(matmul(c, z)), c);
+    };
     const auto [last, kept] = scan(body, start, stack({m, m, m}));
     return std::pair(kept, matmul(start + 1.0, m));
   };
@@ -320,7 +327,8 @@ TEST(Unrolled, IsAsLeanAsScanned) {
         const std::string what =
             fmt::format("{}, {} rows, gradient {}", policy->name, rows, with_gradient);
         EXPECT_LE(unrolled, 1.02 * scanned) << what;
-        // Written out, what is recomputed may be dropped between layers; a scan's body is one layer.
+        // Written out, what is recomputed may be dropped between layers; a scan's body is one
+        // layer.
         EXPECT_LE(scanned, 1.02 * unrolled) << what;
       }
 }

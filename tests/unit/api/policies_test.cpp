@@ -114,7 +114,8 @@ TEST(Policies, OffloadGoesWhereItIsTold) {
   EXPECT_THROW(save_and_offload_only_these_names({"x"}, {"x"}), TraceError);
 }
 
-// Policies around a scan act on the values of its body, as in JAX: kept, offloaded, and no bit changed.
+// Policies around a scan act on the values of its body, as in JAX: kept, offloaded, and no bit
+// changed.
 constexpr int64_t kMiB = 1 << 20;
 constexpr int64_t kSteps = 6, kWidth = 16;
 
@@ -211,7 +212,8 @@ TEST_F(ScanPolicies, LeaveCheckpointedBodiesToThemselves) {
 
 TEST_F(ScanPolicies, RefuseNamesThatNothingDependsOn) {
   const auto useless = [](const Array& x, const Array& w) {
-    return scan([](const Array& c, const Array& m) { return checkpoint_name(c + m[0], "h"); }, x, w);
+    return scan([](const Array& c, const Array& m) { return checkpoint_name(c + m[0], "h"); }, x,
+                w);
   };
   EXPECT_THAT(message_of([&] { saved(checkpoint(useless, save_only_these_names({"h"}))); }),
               HasSubstr("asks for the name 'h', which has no effect"));

@@ -25,7 +25,8 @@ TEST(Print, ShowsElementsTypeAndPlace) {
     const char* text;
   } rows[] = {
       {Array::from({1.f, 2.5f, -3.f}), "Array([ 1.   2.5 -3. ], f32[3], cpu)"},
-      {Array::from({1.f, 2.5f, -3.f}).astype(DType::kBF16), "Array([ 1.   2.5 -3. ], bf16[3], cpu)"},
+      {Array::from({1.f, 2.5f, -3.f}).astype(DType::kBF16),
+       "Array([ 1.   2.5 -3. ], bf16[3], cpu)"},
       {Array::from({1, 20, 3, 4}, {2, 2}), "Array([[ 1 20]\n       [ 3  4]], i32[2,2], cpu)"},
       {Array::scalar(0.1), "Array(0.1, f32[])"},
       {Array::from({3.f}, {}), "Array(3.0, f32[], cpu)"},
@@ -56,7 +57,8 @@ TEST(Print, ShowsElementsTypeAndPlace) {
 
 TEST(Print, FormatsElements) {
   const Array x = Array::from({1.f, -2.5f});
-  EXPECT_EQ(fmt::format("{:v} {:.2f} {:+.1e}", x, x, x), "[ 1.  -2.5] [ 1.00 -2.50] [+1.0e+00 -2.5e+00]");
+  EXPECT_EQ(fmt::format("{:v} {:.2f} {:+.1e}", x, x, x),
+            "[ 1.  -2.5] [ 1.00 -2.50] [+1.0e+00 -2.5e+00]");
   EXPECT_EQ(fmt::format("{:04d} {:x}", Array::from({7}), Array(255)), "[0007] ff");
 }
 
@@ -77,10 +79,13 @@ TEST(Print, SummarisesLongArraysAndReadsNoMore) {
 
 TEST(Print, SaysWhyThereIsNothing) {
   Array seen;
-  jit([&](const Array& x) {
-    EXPECT_EQ(fmt::format("{} {:.2f}", x, x), "Array(f32[2], traced by step) Array(f32[2], traced by step)");
-    return x + 1;
-  }, {.name = "step"})(ones({2}));
+  jit(
+      [&](const Array& x) {
+        EXPECT_EQ(fmt::format("{} {:.2f}", x, x),
+                  "Array(f32[2], traced by step) Array(f32[2], traced by step)");
+        return x + 1;
+      },
+      {.name = "step"})(ones({2}));
   const Array x = ones({2});
   jit([](const Array& a) { return a + 1; }, {.donate_argnums = {0}, .name = "step"})(x);
   EXPECT_THAT(streamed(x), HasSubstr("Array(f32[2], donated to step"));
@@ -143,7 +148,9 @@ TEST(DebugPrint, WorksInEveryTransform) {
     debug_print("c {} x {}", c, x);
     return c + x;
   };
-  const auto sum_of_scan = [&](const Array& xs) { return scan(body, Array::scalar(0.f, DType::kF32), xs); };
+  const auto sum_of_scan = [&](const Array& xs) {
+    return scan(body, Array::scalar(0.f, DType::kF32), xs);
+  };
   const Array xs = Array::from({1.f, 2.f, 3.f});
   const std::string lines = "c 0.0 x 1.0\nc 1.0 x 2.0\nc 3.0 x 3.0\n";
   const auto square_of = [](const Array& x) {
@@ -223,7 +230,10 @@ TEST(DebugPrint, WorksInEveryTransform) {
        },
        "1.0\n2.0\n3.0\n"},
       {"grad of a checkpoint around a scan",
-       [&] { jit(grad(checkpoint([&](const Array& a) { return sin(sum_of_scan(sin(a * 0) + a)); })))(xs); },
+       [&] {
+         jit(grad(checkpoint([&](const Array& a) { return sin(sum_of_scan(sin(a * 0) + a)); })))(
+             xs);
+       },
        lines},
       {"grad of grad", [&] { jit(grad(grad(square_of)))(Array(3.f)); }, "x 3.0\n"},
       {"vjp", [&] { vjp(square_of, Array(3.f)).second(Array(1.f)); }, "x 3.0\n"},

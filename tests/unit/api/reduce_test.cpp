@@ -34,8 +34,7 @@ TEST(VoidTerms, HaveNoGradient) {
       {"logsumexp", [](const Array& x) { return logsumexp(x, 1); }},
       {"logsumexp of columns", [](const Array& x) { return logsumexp(x, 0); }},
       {"logsumexp with b", [](const Array& x) { return logsumexp(x, 1, {}, ones_like(x)); }},
-      {"logsumexp where",
-       [=](const Array& x) { return logsumexp(x, 1, {.where = mask(x)}); }},
+      {"logsumexp where", [=](const Array& x) { return logsumexp(x, 1, {.where = mask(x)}); }},
       {"logmeanexp", [](const Array& x) { return logmeanexp(x, 1); }},
       {"cumlogsumexp", [](const Array& x) { return cumlogsumexp(x, 1); }},
       {"softmax", [](const Array& x) { return softmax(x); }},
@@ -45,8 +44,9 @@ TEST(VoidTerms, HaveNoGradient) {
       {"log_softmax", [](const Array& x) { return log_softmax(x); }},
       {"logaddexp", [](const Array& x) { return logaddexp(x, x); }},
       {"logaddexp2", [](const Array& x) { return logaddexp2(x, x); }},
-      {"attention rows that see nothing",
-       [=](const Array& x) { return where(mask(x), softmax(x), 0.0) + 0 * where(mask(x), x, 0.0); }}};
+      {"attention rows that see nothing", [=](const Array& x) {
+         return where(mask(x), softmax(x), 0.0) + 0 * where(mask(x), x, 0.0);
+       }}};
   for (DType dtype : kFloats)
     for (const Case& c : cases) {
       const Array x = Array::from({-kInf, -kInf, -kInf, 1.0, 2.0, -1.0}, {2, 3}).astype(dtype);
@@ -102,7 +102,8 @@ TEST(LogSumExp, HasAGradientByFactorsOfZero) {
   for (DType dtype : kFloats)
     for (size_t i = 0; i < rows.size(); ++i) {
       const Row& row = rows[i];
-      const Array a = Array::from(row.a, {2}).astype(dtype), b = Array::from(row.b, {2}).astype(dtype);
+      const Array a = Array::from(row.a, {2}).astype(dtype),
+                  b = Array::from(row.b, {2}).astype(dtype);
       const auto [by_a, by_b] = grad<0, 1>([](const Array& x, const Array& y) {
         return logsumexp(x, 0, {}, y).astype(DType::kF32);
       })(a, b);

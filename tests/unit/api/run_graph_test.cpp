@@ -80,8 +80,10 @@ TEST_F(RunGraph, WhatIsDumpedRunsToTheSameBits) {
   ASSERT_EQ(graphs.size(), 13u);  // traced, and after each pass
   for (const std::string& graph : graphs) {
     EXPECT_NE(graph.find("-my_step/"), std::string::npos) << graph;
-    EXPECT_TRUE(std::filesystem::exists(std::filesystem::path(graph).parent_path() / "timeline.csv"));
-    ASSERT_EQ(run({graph, "--output", path("out.safetensors"), "--json", path("out.json")}), "done");
+    EXPECT_TRUE(
+        std::filesystem::exists(std::filesystem::path(graph).parent_path() / "timeline.csv"));
+    ASSERT_EQ(run({graph, "--output", path("out.safetensors"), "--json", path("out.json")}),
+              "done");
     const Result<SafetensorsFile> file = SafetensorsFile::open(path("out.safetensors"));
     ASSERT_TRUE(file.ok()) << file.error();
     std::vector<float> got(want.size());
@@ -108,10 +110,12 @@ TEST_F(RunGraph, WhatIsDumpedBearsThePolicyThatIsMeant) {
     JitOptions options;
     options.compile.override_policy = named_policy(*parse_policy(name));
     options.compile.dump_dir = path(name);
-    const auto compiled =
-        jit([&](const Array& w) { return grad(loss)(w); }, options).lower(ones({6, 32, 32})).compile();
+    const auto compiled = jit([&](const Array& w) { return grad(loss)(w); }, options)
+                              .lower(ones({6, 32, 32}))
+                              .compile();
     const std::filesystem::directory_iterator folder(path(name));
-    ASSERT_EQ(run({folder->path() / "00-traced.txt", "--plan", "--json", path("out.json")}), "done");
+    ASSERT_EQ(run({folder->path() / "00-traced.txt", "--plan", "--json", path("out.json")}),
+              "done");
     std::stringstream text;
     text << std::ifstream(path("out.json")).rdbuf();
     const Result<Json> json = parse_json(text.str());
@@ -146,10 +150,12 @@ TEST_F(RunGraph, InputsWithoutNamesGoByNumber) {
 }
 
 TEST_F(RunGraph, WhatIsWrongIsSaidWithItsPlace) {
-  const std::string neg = write("neg.txt", "graph(%0: f32[2] \"x\") { %1 = neg(%0) : f32[2] return %1 }");
-  EXPECT_EQ(run({neg}),
-            "neg.txt: the graph has 1 inputs, the first 'x' f32[2]: give --inputs FILE.safetensors, "
-            "or --plan to run nothing");
+  const std::string neg =
+      write("neg.txt", "graph(%0: f32[2] \"x\") { %1 = neg(%0) : f32[2] return %1 }");
+  EXPECT_EQ(
+      run({neg}),
+      "neg.txt: the graph has 1 inputs, the first 'x' f32[2]: give --inputs FILE.safetensors, "
+      "or --plan to run nothing");
   EXPECT_EQ(run({neg, "--plan"}), "done");
   const float data[] = {1, 2, 3};
   const auto bytes = std::as_bytes(std::span(data));
@@ -182,7 +188,8 @@ TEST_F(RunGraph, HostileTextsAreRefused) {
     return "graph(%0: f32[] \"x\") { " + text + " }";
   };
   std::string many = "graph(%0: f32[8796093022208] \"x\") {\n";
-  for (int i = 0; i < 9000; ++i) many += fmt::format("  %{} = neg(%{}) : f32[8796093022208]\n", i + 1, i);
+  for (int i = 0; i < 9000; ++i)
+    many += fmt::format("  %{} = neg(%{}) : f32[8796093022208]\n", i + 1, i);
   many += "  return %9000\n}\n";
   const struct {
     std::string text, error;

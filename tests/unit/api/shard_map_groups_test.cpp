@@ -1,4 +1,5 @@
-// Groups within an axis (axis_index_groups), and bodies that are manual over some axes (axis_names).
+// Groups within an axis (axis_index_groups), and bodies that are manual over some axes
+// (axis_names).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -52,10 +53,13 @@ TEST(AxisIndexGroups, DivideTheGroupOfEachCollective) {
   const auto rows = [&](const std::vector<std::vector<double>>& list) {
     std::vector<double> all;
     for (const std::vector<double>& row : list) all.insert(all.end(), row.begin(), row.end());
-    return Array::from(all, {static_cast<int64_t>(list.size()), static_cast<int64_t>(list[0].size())},
+    return Array::from(all,
+                       {static_cast<int64_t>(list.size()), static_cast<int64_t>(list[0].size())},
                        DType::kF32);
   };
-  const auto row = [&](size_t i) { return std::vector<double>(v.begin() + 3 * i, v.begin() + 3 * i + 3); };
+  const auto row = [&](size_t i) {
+    return std::vector<double>(v.begin() + 3 * i, v.begin() + 3 * i + 3);
+  };
   const auto both = [&](size_t i, size_t k, auto f) {
     std::vector<double> a = row(i);
     for (size_t c = 0; c < 3; ++c) a[c] = f(a[c], row(k)[c]);
@@ -71,13 +75,18 @@ TEST(AxisIndexGroups, DivideTheGroupOfEachCollective) {
               rows({both(0, 1, plus), both(0, 1, plus), both(2, 3, plus), both(2, 3, plus)}));
   // By place in the group's list: position 3 comes first.
   const Array gathered = run(
-      [](const Array& a) { return all_gather(a, "x", {.tiled = true, .axis_index_groups = kCrossed}); }, x);
+      [](const Array& a) {
+        return all_gather(a, "x", {.tiled = true, .axis_index_groups = kCrossed});
+      },
+      x);
   expect_near(gathered, rows({row(3), row(0), row(1), row(2), row(1), row(2), row(3), row(0)}), 0);
   // Rows in pairs: the first to place 0 of the group, the second to place 1.
   const Array pairs = ramp({8, 3});
   const std::vector<double> w = values(pairs);
   const Array scattered = run(
-      [](const Array& a) { return psum_scatter(a, "x", {.tiled = true, .axis_index_groups = kCrossed}); },
+      [](const Array& a) {
+        return psum_scatter(a, "x", {.tiled = true, .axis_index_groups = kCrossed});
+      },
       pairs);
   const auto pair_sum = [&](size_t i, size_t k) {
     std::vector<double> a;
@@ -91,7 +100,9 @@ TEST(AxisIndexGroups, DivideTheGroupOfEachCollective) {
         return all_to_all(a, "x", 0, 0, {.tiled = true, .axis_index_groups = kHalves});
       },
       pairs);
-  const auto of = [&](size_t i) { return std::vector<double>(w.begin() + 3 * i, w.begin() + 3 * i + 3); };
+  const auto of = [&](size_t i) {
+    return std::vector<double>(w.begin() + 3 * i, w.begin() + 3 * i + 3);
+  };
   expect_near(sent, rows({of(0), of(2), of(1), of(3), of(4), of(6), of(5), of(7)}), 0);
 }
 
@@ -105,7 +116,9 @@ TEST(AxisIndexGroups, OfOnePositionChangeNothingAndOfAllAreNone) {
   expect_near(run({{0, 1, 2, 3}}), run({}), 0);
   // One group in another order is gathered in that.
   const Array turned = shard_map(
-      [](const Array& a) { return all_gather(a, "x", {.tiled = true, .axis_index_groups = {{3, 2, 1, 0}}}); },
+      [](const Array& a) {
+        return all_gather(a, "x", {.tiled = true, .axis_index_groups = {{3, 2, 1, 0}}});
+      },
       mesh, P("x"), P())(ramp({4, 3}));
   expect_near(turned, flip(ramp({4, 3}), 0), 0);
 }
@@ -132,15 +145,18 @@ TEST(AxisIndexGroups, HaveGradients) {
         {"pmax", [&](const Array& a) { return weighted(pmax(sin(a), "x", groups)); }},
         {"all_gather",
          [&](const Array& a) {
-           return weighted(all_gather(weighted(sin(a)), "x", {.tiled = true, .axis_index_groups = groups}));
+           return weighted(
+               all_gather(weighted(sin(a)), "x", {.tiled = true, .axis_index_groups = groups}));
          }},
         {"psum_scatter",
          [&](const Array& a) {
-           return weighted(psum_scatter(weighted(sin(a)), "x", {.tiled = true, .axis_index_groups = groups}));
+           return weighted(
+               psum_scatter(weighted(sin(a)), "x", {.tiled = true, .axis_index_groups = groups}));
          }},
         {"all_to_all",
          [&](const Array& a) {
-           return weighted(all_to_all(weighted(sin(a)), "x", 1, 0, {.tiled = true, .axis_index_groups = groups}));
+           return weighted(all_to_all(weighted(sin(a)), "x", 1, 0,
+                                      {.tiled = true, .axis_index_groups = groups}));
          }},
     };
     for (const auto& [name, body] : cases) {
@@ -154,19 +170,23 @@ TEST(AxisIndexGroups, AreRefusedAsJaxDoes) {
   const Mesh mesh = mesh_of({4}, {"x"});
   const auto error = [&](const AxisIndexGroups& groups, const P& out = P("x")) {
     return message_of([&] {
-      shard_map([&](const Array& a) { return psum(a, "x", groups); }, mesh, P("x"), out)(ramp({4, 2}));
+      shard_map([&](const Array& a) { return psum(a, "x", groups); }, mesh, P("x"),
+                out)(ramp({4, 2}));
     });
   };
   EXPECT_THAT(error({{0, 1}, {2}}),
               HasSubstr("[psum] expected axis_index_groups of one size, got groups of 2 and 1"));
-  EXPECT_THAT(error({{0, 1}, {1, 3}}),
-              HasSubstr("[psum] expected axis_index_groups that hold each index over 'x', 0 to 3, once, got "
-                        "[[0, 1], [1, 3]]"));
+  EXPECT_THAT(
+      error({{0, 1}, {1, 3}}),
+      HasSubstr(
+          "[psum] expected axis_index_groups that hold each index over 'x', 0 to 3, once, got "
+          "[[0, 1], [1, 3]]"));
   EXPECT_THAT(error({{0, 1}}), HasSubstr("hold each index over 'x', 0 to 3, once"));
   EXPECT_THAT(error({{0, 1}, {2, 4}}), HasSubstr("hold each index over 'x', 0 to 3, once"));
   EXPECT_THAT(error({{}}), HasSubstr("hold each index over 'x', 0 to 3, once"));
   // Each group has a sum of its own.
-  EXPECT_THAT(error(kHalves, P()), HasSubstr("expected a result that is the same along mesh axis 'x'"));
+  EXPECT_THAT(error(kHalves, P()),
+              HasSubstr("expected a result that is the same along mesh axis 'x'"));
 }
 
 // ---- axis_names ----
@@ -224,7 +244,9 @@ TEST(AxisNames, HaveGradients) {
   const Array x = ramp({8, 4}, DType::kF64, 0.013);
   expect_gradient(f, x);
   for (const P& lies : {P(P::Axes{"x", "y"}), P("x", "y"), P("y")}) {
-    const auto g = [&](const Array& a) { return f(with_sharding_constraint(a, NamedSharding(mesh, lies))); };
+    const auto g = [&](const Array& a) {
+      return f(with_sharding_constraint(a, NamedSharding(mesh, lies)));
+    };
     expect_near(jit(g)(x), fully(x), 1e-12);
     expect_gradient(g, x);
   }
@@ -232,8 +254,8 @@ TEST(AxisNames, HaveGradients) {
   const Array v = ramp({4}, DType::kF64, 0.05);
   expect_gradient(
       [&](const Array& captured) {
-        return shard_map([&](const Array& a) { return psum(sin(a) * captured, "x"); }, mesh, P("x"), P(),
-                         {.axis_names = {"x"}})(x);
+        return shard_map([&](const Array& a) { return psum(sin(a) * captured, "x"); }, mesh, P("x"),
+                         P(), {.axis_names = {"x"}})(x);
       },
       v);
 }
@@ -246,14 +268,20 @@ TEST(AxisNames, AreRefusedWhereTheyDoNotFit) {
       shard_map(body, mesh, in, P(), {.axis_names = std::move(names)})(ramp({4, 4}));
     });
   };
-  const auto sum_over = [](const char* name) { return [name](const Array& a) { return psum(a, name); }; };
+  const auto sum_over = [](const char* name) {
+    return [name](const Array& a) { return psum(a, name); };
+  };
   EXPECT_THAT(error({"z"}, P(), sum_over("x")),
               HasSubstr("[shard_map] expected axis_names of the mesh, 'x' or 'y', got 'z'"));
-  EXPECT_THAT(error({"x", "x"}, P(), sum_over("x")), HasSubstr("[shard_map] axis_names name 'x' twice"));
-  EXPECT_THAT(error({"x"}, P("x", "y"), sum_over("x")),
-              HasSubstr("expected in_specs to name axes of axis_names, 'x', got P('x', 'y'); 'y' is automatic"));
-  EXPECT_THAT(error({"x"}, P("x"), sum_over("y")),
-              HasSubstr("[psum] expected a mesh axis that axis_names of the shard_map has, got 'y'"));
+  EXPECT_THAT(error({"x", "x"}, P(), sum_over("x")),
+              HasSubstr("[shard_map] axis_names name 'x' twice"));
+  EXPECT_THAT(
+      error({"x"}, P("x", "y"), sum_over("x")),
+      HasSubstr(
+          "expected in_specs to name axes of axis_names, 'x', got P('x', 'y'); 'y' is automatic"));
+  EXPECT_THAT(
+      error({"x"}, P("x"), sum_over("y")),
+      HasSubstr("[psum] expected a mesh axis that axis_names of the shard_map has, got 'y'"));
   EXPECT_THAT(error({"x"}, P("x"), [](const Array& a) { return a; }),
               HasSubstr("expected a result that is the same along mesh axis 'x'"));
 }

@@ -14,7 +14,8 @@ using ::testing::HasSubstr;
 
 std::vector<DevicePtr> several(int n) {
   std::vector<DevicePtr> devices;
-  for (int i = 0; i < n; ++i) devices.push_back(Device::virtual_device({1 << 20, 1 << 20, 1 << 20}, 1));
+  for (int i = 0; i < n; ++i)
+    devices.push_back(Device::virtual_device({1 << 20, 1 << 20, 1 << 20}, 1));
   return devices;
 }
 
@@ -45,8 +46,9 @@ TEST_F(Meshes, BadOnesAreRefused) {
   std::vector<DevicePtr> twice = devices_, none = devices_;
   twice[3] = twice[5];
   none[2] = nullptr;
-  EXPECT_THAT(message_of([&] { make_mesh({8}, {"x"}, twice); }),
-              AllOf(HasSubstr("[mesh] the device virtual:"), HasSubstr("is in Mesh('x': 8) twice")));
+  EXPECT_THAT(
+      message_of([&] { make_mesh({8}, {"x"}, twice); }),
+      AllOf(HasSubstr("[mesh] the device virtual:"), HasSubstr("is in Mesh('x': 8) twice")));
   EXPECT_THAT(message_of([&] { make_mesh({8}, {"x"}, none); }), HasSubstr("the device is null"));
   EXPECT_THAT(message_of([&] { make_mesh({4}, {"x"}, devices_); }),
               HasSubstr("expected 4 devices for Mesh('x': 4), got 8"));
@@ -107,7 +109,8 @@ TEST_F(Meshes, EquivalenceIsByDeviceAndPart) {
   EXPECT_FALSE(a.is_equivalent_to(NamedSharding(mesh_, P(nullptr, "x")), 2));
   EXPECT_FALSE(a.is_equivalent_to(NamedSharding(mesh_, P("x"), "pinned_host"), 2));
   // Axes of another name, and a grid of another form, that cut alike.
-  EXPECT_TRUE(a.is_equivalent_to(NamedSharding(make_mesh({4, 2}, {"a", "b"}, devices_), P("a")), 2));
+  EXPECT_TRUE(
+      a.is_equivalent_to(NamedSharding(make_mesh({4, 2}, {"a", "b"}, devices_), P("a")), 2));
   EXPECT_TRUE(Sharding(NamedSharding(mesh_, P(P::Axes{"x", "y"})))
                   .is_equivalent_to(NamedSharding(make_mesh({8}, {"z"}, devices_), P("z")), 1));
   EXPECT_TRUE(Sharding(NamedSharding(mesh_, P()))

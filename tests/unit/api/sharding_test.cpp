@@ -169,9 +169,12 @@ TEST_P(Waiting, ResultsWhereOutShardingsSay) {
       jit(f, {.out_shardings = {{"0", s_host_}, {"1", s_dev_}}})(host, dev);
   expect(there, times(squares(data_), 8), s_host_);
   expect(here, times(squares(data_), 2), s_dev_);
-  EXPECT_THAT(message_of([&] { jit(f, {.out_shardings = {{"2", s_host_}}})(host, dev); }),
-              HasSubstr("expected out_shardings to name parts of the result, got '2'; the leaves are "
-                        "'0', '1'"));
+  EXPECT_THAT(
+      message_of([&] {
+        jit(f, {.out_shardings = {{"2", s_host_}}})(host, dev);
+      }),
+      HasSubstr("expected out_shardings to name parts of the result, got '2'; the leaves are "
+                "'0', '1'"));
 }
 
 TEST_P(Waiting, ZeroSize) {
@@ -184,8 +187,9 @@ TEST_P(Waiting, ZeroSize) {
 
 TEST_P(Waiting, ScalarsAndConstants) {
   const NamedSharding to(mesh_, P(), kind_);
-  const auto f = jit([&](const Array& a) { return std::pair(device_put(a, to), device_put(2, to)); },
-                     {.out_shardings = to});
+  const auto f =
+      jit([&](const Array& a) { return std::pair(device_put(a, to), device_put(2, to)); },
+          {.out_shardings = to});
   const auto [x, two] = f(1);
   expect(x, {1}, to);
   expect(two, {2}, to);
@@ -300,9 +304,10 @@ TEST_P(Waiting, MixedKindsAreAnErrorThatNamesBoth) {
                                     "device_put first",
                                     kind_)));
   const auto there = [&](MemoryKind kind) { return device_put(dev, kind); };
-  EXPECT_THAT(message_of([&] { there(MemoryKind::kDisk) + there(MemoryKind::kPinnedHost); }),
-              HasSubstr("[add] operand 0 is on disk and operand 1 on pinned_host: f32<disk>[8,2] and "
-                        "f32<pinned_host>[8,2]; move them to the device with device_put first"));
+  EXPECT_THAT(
+      message_of([&] { there(MemoryKind::kDisk) + there(MemoryKind::kPinnedHost); }),
+      HasSubstr("[add] operand 0 is on disk and operand 1 on pinned_host: f32<disk>[8,2] and "
+                "f32<pinned_host>[8,2]; move them to the device with device_put first"));
 }
 
 struct Model {
@@ -430,9 +435,10 @@ TEST_P(Waiting, InShardingsRefuseOtherKinds) {
   const auto g = jit([](const Array& x) { return x * 2.0; }, {.in_shardings = s_dev_});
   EXPECT_EQ(g(put(s_dev_)).to_vector<float>(), times(data_, 2));
   const auto h = jit([](const Array& x) { return x; }, {.in_shardings = {{"1", s_dev_}}});
-  EXPECT_THAT(message_of([&] { h(put(s_dev_)); }),
-              HasSubstr("expected in_shardings to name parts of the arguments, got '1'; the leaves are "
-                        "'0'"));
+  EXPECT_THAT(
+      message_of([&] { h(put(s_dev_)); }),
+      HasSubstr("expected in_shardings to name parts of the arguments, got '1'; the leaves are "
+                "'0'"));
 }
 
 TEST_P(Waiting, InAndOutShardings) {
@@ -445,7 +451,8 @@ TEST_P(Waiting, InAndOutShardings) {
 
 TEST_P(Waiting, ProgramsRunOnOneDevice) {
   const DevicePtr other = Device::virtual_device({kMiB, kMiB, kMiB}, 1);
-  const auto f = jit([&](const Array& x) { return device_put(x, SingleDeviceSharding(other, kind_)); });
+  const auto f =
+      jit([&](const Array& x) { return device_put(x, SingleDeviceSharding(other, kind_)); });
   EXPECT_THAT(message_of([&] { f(put(s_dev_)); }), HasSubstr("[device_put] "));
 }
 
@@ -475,9 +482,10 @@ TEST_P(Waiting, NoDonationAcrossKinds) {
   f(x);
   f(x);
   const std::string log = ::testing::internal::GetCapturedStderr();
-  EXPECT_EQ(log, fmt::format("stowage: warning: [jit] argument 0 is donated on device and its result "
-                             "is on {}; a donation never crosses memories, the argument is kept\n",
-                             kind_));
+  EXPECT_EQ(log,
+            fmt::format("stowage: warning: [jit] argument 0 is donated on device and its result "
+                        "is on {}; a donation never crosses memories, the argument is kept\n",
+                        kind_));
   EXPECT_EQ(f.lower(x).compile().memory_analysis().device().alias_bytes, 0);
   EXPECT_EQ(x.to_vector<float>(), data_);
 }
@@ -511,7 +519,8 @@ TEST_P(Waiting, DonationWithinThisKind) {
 
 TEST_P(Waiting, DonationOfTheIdentity) {
   for (const NamedSharding& s : {s_host_, s_dev_}) {
-    const auto f = jit([](const Array& x) { return x; }, {.donate_argnums = {0}, .out_shardings = s});
+    const auto f =
+        jit([](const Array& x) { return x; }, {.donate_argnums = {0}, .out_shardings = s});
     const Array x = put(s);
     const auto kind = static_cast<size_t>(s.memory_kind());
     EXPECT_EQ(f.lower(x).compile().memory_analysis().kinds[kind].alias_bytes, 64);
@@ -533,7 +542,9 @@ TEST_P(Waiting, SlicesMoveAlone) {
 
 INSTANTIATE_TEST_SUITE_P(Kinds, Waiting,
                          ::testing::Values(MemoryKind::kPinnedHost, MemoryKind::kDisk),
-                         [](const auto& info) { return std::string(memory_kind_name(info.param)); });
+                         [](const auto& info) {
+                           return std::string(memory_kind_name(info.param));
+                         });
 
 }  // namespace
 }  // namespace stow

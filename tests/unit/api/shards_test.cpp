@@ -1,5 +1,5 @@
-// Arrays over several devices of one process: JAX's array_test and multihost_utils_test, in our words.
-// Each memory kind runs the same tests.
+// Arrays over several devices of one process: JAX's array_test and multihost_utils_test, in our
+// words. Each memory kind runs the same tests.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -149,7 +149,8 @@ TEST_P(ArraysOfShards, KindsChangeOnEachDevice) {
   for (const MemoryKind kind : {MemoryKind::kDevice, MemoryKind::kPinnedHost, MemoryKind::kDisk}) {
     const Array moved = device_put(x, kind);
     EXPECT_EQ(moved.type().kind, kind);
-    EXPECT_EQ(sharding_of(moved), Sharding(cut(P("x", "y"))).with_memory_kind(memory_kind_name(kind)));
+    EXPECT_EQ(sharding_of(moved),
+              Sharding(cut(P("x", "y"))).with_memory_kind(memory_kind_name(kind)));
     EXPECT_EQ(moved.to_vector<float>(), data_);
     EXPECT_GE(devices_[7]->in_use_bytes(kind), 16);
   }
@@ -200,9 +201,12 @@ TEST_P(ArraysOfShards, PartsOfACallbackAreChecked) {
                         std::optional<DType> dtype = std::nullopt) {
     return message_of([&] { make_array_from_callback({8, 4}, cut(P("x")), callback, dtype); });
   };
-  EXPECT_THAT(from([](const ShardIndex&) { return zeros({2, 3}); }),
-              HasSubstr("[make_array_from_callback] expected a part of shape [2,4] for [0:2, 0:4], the "
-                        "callback returned f32[2,3]"));
+  EXPECT_THAT(
+      from([](const ShardIndex&) {
+        return zeros({2, 3});
+      }),
+      HasSubstr("[make_array_from_callback] expected a part of shape [2,4] for [0:2, 0:4], the "
+                "callback returned f32[2,3]"));
   EXPECT_THAT(from([](const ShardIndex&) { return zeros({2, 4}); }, DType::kI32),
               HasSubstr("expected a part of i32 for [0:2, 0:4], the callback returned f32[2,4]"));
   EXPECT_THAT(from([](const ShardIndex& i) {
@@ -214,12 +218,13 @@ TEST_P(ArraysOfShards, PartsOfACallbackAreChecked) {
 }
 
 TEST_P(ArraysOfShards, FilledInPlace) {
-  const Array x = make_array_from_fill(
-      {8, 4}, DType::kF32, cut(P("y", "x")), [&](const ShardIndex& index, std::span<std::byte> out) {
-        auto* to = reinterpret_cast<float*>(out.data());
-        for (int64_t r = index[0].begin; r < index[0].end; ++r)
-          for (int64_t c = index[1].begin; c < index[1].end; ++c) *to++ = static_cast<float>(r * 4 + c);
-      });
+  const Array x = make_array_from_fill({8, 4}, DType::kF32, cut(P("y", "x")),
+                                       [&](const ShardIndex& index, std::span<std::byte> out) {
+                                         auto* to = reinterpret_cast<float*>(out.data());
+                                         for (int64_t r = index[0].begin; r < index[0].end; ++r)
+                                           for (int64_t c = index[1].begin; c < index[1].end; ++c)
+                                             *to++ = static_cast<float>(r * 4 + c);
+                                       });
   EXPECT_EQ(x.to_vector<float>(), data_);
 }
 
@@ -279,9 +284,10 @@ TEST_P(ArraysOfShards, SingleDeviceArraysAreChecked) {
 TEST_P(ArraysOfShards, TreesAreSavedWholeAndLoadedInParts) {
   const TemporaryFolder folder;
   const std::string file = folder.path() + "/tree.safetensors";
-  const std::map<std::string, Array> tree = {{"a", put(P("x", "y"))},
-                                             {"b", Array::from({1.f, 2.f})},
-                                             {"c", device_put(Array::from({true, false}), cut(P("y")))}};
+  const std::map<std::string, Array> tree = {
+      {"a", put(P("x", "y"))},
+      {"b", Array::from({1.f, 2.f})},
+      {"c", device_put(Array::from({true, false}), cut(P("y")))}};
   ASSERT_TRUE(save_tree(file, tree));
   for (const PartitionSpec& spec : {P("x", "y"), P("y", "x"), P(nullptr, "x"), P()}) {
     const std::map<std::string, Array> like = {
@@ -303,7 +309,8 @@ TEST_P(ArraysOfShards, TreesAreSavedWholeAndLoadedInParts) {
 TEST_P(ArraysOfShards, ProgramsRunOverTheirMesh) {
   if (GetParam() != MemoryKind::kDevice) return;
   const Array x = put(P("x"));
-  const std::vector<float> want = (Array::from(x.to_vector<float>(), {8, 4}) + 1.0f).to_vector<float>();
+  const std::vector<float> want =
+      (Array::from(x.to_vector<float>(), {8, 4}) + 1.0f).to_vector<float>();
   EXPECT_EQ((x + 1.0f).to_vector<float>(), want);
   EXPECT_EQ(jit([](const Array& a) { return a + 1.0f; })(x).to_vector<float>(), want);
   EXPECT_EQ(jit([&] { return x + 1.0f; })().to_vector<float>(), want);
@@ -321,15 +328,17 @@ TEST_P(ArraysOfShards, ProgramsSeeShardingsThatDiffer) {
   const auto f = jit([](const Array& a, const Array& b) { return a + b; }, {.name = "step"});
   const Mesh other = make_mesh({8}, {"z"}, {devices_.rbegin(), devices_.rend()});
   const Array on_other = device_put(zeros({8, 4}), NamedSharding(other, P("z")));
-  EXPECT_THAT(message_of([&] { f(put(P("x")), on_other); }),
-              HasSubstr("[step] expected one mesh, argument 0 is on Mesh('x': 4, 'y': 2) and argument 1 "
-                        "on Mesh('z': 8)"));
+  EXPECT_THAT(
+      message_of([&] { f(put(P("x")), on_other); }),
+      HasSubstr("[step] expected one mesh, argument 0 is on Mesh('x': 4, 'y': 2) and argument 1 "
+                "on Mesh('z': 8)"));
   EXPECT_THAT(message_of([&] {
                 jit([](const Array& a) { return a + a; },
                     {.in_shardings = cut(P("y")), .name = "step"})(put(P("x")));
               }),
-              HasSubstr("[step] in_shardings say NamedSharding(Mesh('x': 4, 'y': 2), P('y'), device) for "
-                        "argument 0, which lies as NamedSharding(Mesh('x': 4, 'y': 2), P('x'), device)"));
+              HasSubstr(
+                  "[step] in_shardings say NamedSharding(Mesh('x': 4, 'y': 2), P('y'), device) for "
+                  "argument 0, which lies as NamedSharding(Mesh('x': 4, 'y': 2), P('x'), device)"));
   // The cache: each sharding is traced once.
   for (int i = 0; i < 2; ++i)
     for (const PartitionSpec& spec : {P("x"), P("y"), P()})
@@ -342,7 +351,8 @@ TEST_P(ArraysOfShards, ProgramsSeeShardingsThatDiffer) {
 
 TEST_P(ArraysOfShards, ShardsAreNotDonatedUnderTheirArray) {
   if (GetParam() != MemoryKind::kDevice) return;
-  const auto f = jit([](const Array& a) { return a + 1.0; }, {.donate_argnums = {0}, .name = "step"});
+  const auto f =
+      jit([](const Array& a) { return a + 1.0; }, {.donate_argnums = {0}, .name = "step"});
   Array x = put(P("x"));
   const Array shard = addressable_shards(x)[1].data;
   EXPECT_THAT(message_of([&] { f(shard); }),
@@ -355,7 +365,9 @@ TEST_P(ArraysOfShards, ShardsAreNotDonatedUnderTheirArray) {
 INSTANTIATE_TEST_SUITE_P(Kinds, ArraysOfShards,
                          ::testing::Values(MemoryKind::kDevice, MemoryKind::kPinnedHost,
                                            MemoryKind::kDisk),
-                         [](const auto& info) { return std::string(memory_kind_name(info.param)); });
+                         [](const auto& info) {
+                           return std::string(memory_kind_name(info.param));
+                         });
 
 }  // namespace
 }  // namespace stow

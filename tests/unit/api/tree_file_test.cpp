@@ -26,12 +26,13 @@ namespace stow {
 namespace {
 
 Net net() {
-  return {{{arange(6).reshape({2, 3}).astype(DType::kF32), Array::from({1.5f, 2.f}, {2}, DType::kBF16)},
-           {Array::scalar(0.5), zeros({0, 4})}},
-          {{"mask", Array::from({true, false, true})},
-           {"host", device_put(arange(5), MemoryKind::kPinnedHost)},
-           {"disk", device_put(arange(700000), MemoryKind::kDisk)}},
-          {}};
+  return {
+      {{arange(6).reshape({2, 3}).astype(DType::kF32), Array::from({1.5f, 2.f}, {2}, DType::kBF16)},
+       {Array::scalar(0.5), zeros({0, 4})}},
+      {{"mask", Array::from({true, false, true})},
+       {"host", device_put(arange(5), MemoryKind::kPinnedHost)},
+       {"disk", device_put(arange(700000), MemoryKind::kDisk)}},
+      {}};
 }
 
 class TreeFile : public ::testing::Test {
@@ -87,8 +88,9 @@ TEST_F(TreeFile, PartOfAFileByItsPrefix) {
   const Result<Layer> part = load_tree(path(), Layer{zeros({1}), ones({2})}, {.prefix = "0"});
   ASSERT_TRUE(part.ok()) << part.error();
   EXPECT_EQ(part->w.item<float>(), 1);
-  EXPECT_EQ(load_tree(path(), std::map<std::string, Array>{{"w", ones({1})}}, {.prefix = "0"}).error(),
-            path() + ": no leaf is named '0/b'; allow_surplus leaves such tensors aside");
+  EXPECT_EQ(
+      load_tree(path(), std::map<std::string, Array>{{"w", ones({1})}}, {.prefix = "0"}).error(),
+      path() + ": no leaf is named '0/b'; allow_surplus leaves such tensors aside");
 }
 
 TEST_F(TreeFile, NamesWhatDiffers) {
@@ -102,8 +104,9 @@ TEST_F(TreeFile, NamesWhatDiffers) {
   other = net();
   other.layers[0].w = zeros({3, 2});
   other.layers[0].b = zeros({2});
-  EXPECT_EQ(load_error(other),
-            "'layers/0/w' is f32[2,3], expected f32[3,2]; 'layers/0/b' is bf16[2], expected f32[2]");
+  EXPECT_EQ(
+      load_error(other),
+      "'layers/0/w' is f32[2,3], expected f32[3,2]; 'layers/0/b' is bf16[2], expected f32[2]");
   other = net();
   other.layers.pop_back();
   EXPECT_EQ(load_error(other),

@@ -26,8 +26,14 @@ TEST(Tiling, EveryElementIsFoundInItsTile) {
   const struct {
     Shape shape;
     Dims parts;
-  } rows[] = {{{}, {}},           {{6}, {3}},          {{4, 6}, {2, 3}},       {{4, 6}, {1, 2}},
-              {{4, 6}, {4, 1}},   {{2, 4, 6}, {1, 2, 1}}, {{2, 4, 6}, {2, 1, 3}}, {{3, 1, 5}, {3, 1, 5}}};
+  } rows[] = {{{}, {}},
+              {{6}, {3}},
+              {{4, 6}, {2, 3}},
+              {{4, 6}, {1, 2}},
+              {{4, 6}, {4, 1}},
+              {{2, 4, 6}, {1, 2, 1}},
+              {{2, 4, 6}, {2, 1, 3}},
+              {{3, 1, 5}, {3, 1, 5}}};
   for (const auto& row : rows) {
     const Tiling tiling(row.shape, row.parts);
     int64_t found = 0;
@@ -55,9 +61,10 @@ TEST(Tiling, EveryElementIsFoundInItsTile) {
 
 TEST(Tiling, RunsOfABoxGoThroughItOnce) {
   const Shape shape{3, 4, 5};
-  for (const ShardIndex& box : {ShardIndex{{0, 3}, {0, 4}, {0, 5}}, ShardIndex{{1, 3}, {0, 4}, {0, 5}},
-                                ShardIndex{{0, 2}, {1, 3}, {0, 5}}, ShardIndex{{0, 3}, {0, 4}, {2, 4}},
-                                ShardIndex{{2, 3}, {3, 4}, {4, 5}}}) {
+  for (const ShardIndex& box :
+       {ShardIndex{{0, 3}, {0, 4}, {0, 5}}, ShardIndex{{1, 3}, {0, 4}, {0, 5}},
+        ShardIndex{{0, 2}, {1, 3}, {0, 5}}, ShardIndex{{0, 3}, {0, 4}, {2, 4}},
+        ShardIndex{{2, 3}, {3, 4}, {4, 5}}}) {
     std::vector<int64_t> want, got;
     for (int64_t e = 0; e < shape.elems(); ++e) {
       const Dims at = coordinates(shape, e);

@@ -88,7 +88,8 @@ TEST(EventFile, ARecordHasTheBytesOfTheFormat) {
   ASSERT_TRUE(file->write(300, std::vector<EventScalar>{{"a/b", 1.0f}}).ok());
   const std::string all = read_bytes(file->path());
   const std::string time = all.substr(before.size() + 13, 8);
-  // wall_time fixed64, step varint 300, summary of 12 bytes: a value of 10 bytes, its tag and float.
+  // wall_time fixed64, step varint 300, summary of 12 bytes: a value of 10 bytes, its tag and
+  // float.
   EXPECT_EQ(all.substr(before.size()),
             record("\x09" + time + "\x10\xac\x02\x2a\x0c\x0a\x0a\x0a\x03" "a/b\x15" +
                    std::string("\0\0\x80\x3f", 4)));
@@ -139,8 +140,9 @@ TEST(EventFile, AMalformedEventIsRefused) {
   const std::string endless(12, '\xff');
   for (const std::string& data :
        {std::string("\x09\x01\x02"), "\x10" + endless, std::string("\x2a\x05\x0a"),
-        std::string("\x2a\xff\xff\xff\xff\xff\xff\xff\xff\x7f"), std::string("\x2a\x03\x0a\x01\x15"),
-        std::string("\x0b"), std::string("\x00\x01", 2), std::string("\x3a\x01\x08"), endless}) {
+        std::string("\x2a\xff\xff\xff\xff\xff\xff\xff\xff\x7f"),
+        std::string("\x2a\x03\x0a\x01\x15"), std::string("\x0b"), std::string("\x00\x01", 2),
+        std::string("\x3a\x01\x08"), endless}) {
     write_bytes(path, record("") + record(data));
     const Result<std::vector<Event>> read = read_events(path);
     ASSERT_FALSE(read.ok());
@@ -179,7 +181,8 @@ TEST(EventFile, AFolderThatCannotBeIsNamed) {
   write_bytes(folder / "file", "x");
   EXPECT_EQ(EventFile::create(folder / "file", 0).error(),
             (folder / "file") + ": is there and is not a folder");
-  EXPECT_EQ(read_events(folder / "none").error(), (folder / "none") + ": No such file or directory");
+  EXPECT_EQ(read_events(folder / "none").error(),
+            (folder / "none") + ": No such file or directory");
 }
 
 // What a shell command prints; its status in `status`.
@@ -187,7 +190,8 @@ std::string output_of(const std::string& command, int& status) {
   std::string text;
   std::FILE* pipe = ::popen(command.c_str(), "r");
   std::array<char, 4096> buffer;
-  for (size_t n; (n = std::fread(buffer.data(), 1, buffer.size(), pipe)) > 0;) text.append(buffer.data(), n);
+  for (size_t n; (n = std::fread(buffer.data(), 1, buffer.size(), pipe)) > 0;)
+    text.append(buffer.data(), n);
   status = ::pclose(pipe);
   return text;
 }
@@ -195,7 +199,8 @@ std::string output_of(const std::string& command, int& status) {
 TEST(EventFile, TensorBoardReadsTheSame) {
   const TemporaryFolder folder;
   int status = 0;
-  output_of("python3 -c 'import tensorboard.backend.event_processing.event_accumulator' 2>&1", status);
+  output_of("python3 -c 'import tensorboard.backend.event_processing.event_accumulator' 2>&1",
+            status);
   if (status != 0) GTEST_SKIP() << "python3 has no tensorboard package here";
   // A run of 6 steps; another that goes on behind step 4, as after a crash.
   std::map<int64_t, float> wanted;
@@ -216,8 +221,8 @@ TEST(EventFile, TensorBoardReadsTheSame) {
               "read.Reload()\n"
               "print(*read.Tags()['scalars'])\n"
               "for e in read.Scalars('train/loss'): print(e.step, float(e.value).hex())\n");
-  const std::string text =
-      output_of("python3 " + (folder / "read.py") + " " + (folder / "log") + " 2>/dev/null", status);
+  const std::string text = output_of(
+      "python3 " + (folder / "read.py") + " " + (folder / "log") + " 2>/dev/null", status);
   EXPECT_EQ(status, 0);
   std::istringstream lines(text);
   std::string tags;

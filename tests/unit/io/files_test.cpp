@@ -167,8 +167,9 @@ TEST(Files, AFolderIsHeldByOne) {
   {
     Result<DirectoryLock> first = DirectoryLock::lock(folder.path());
     ASSERT_TRUE(first.ok()) << first.error();
-    EXPECT_EQ(DirectoryLock::lock(folder.path()).error(),
-              folder.path() + ": another run is at work in this folder; end it or name another folder");
+    EXPECT_EQ(
+        DirectoryLock::lock(folder.path()).error(),
+        folder.path() + ": another run is at work in this folder; end it or name another folder");
     const DirectoryLock moved = std::move(*first);
     EXPECT_FALSE(DirectoryLock::lock(folder.path()).ok());
   }

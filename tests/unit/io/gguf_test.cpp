@@ -222,7 +222,8 @@ TEST_P(GgufModel, HasTheTensorsOfTheModelThatItWasMadeOf) {
     TensorSlice slice = whole_slice(info->shape);
     for (size_t axis = 0; axis < slice.sizes.size(); ++axis) {
       slice.starts[axis] = slice.sizes[axis] / (axis == 0 ? 3 : 2);
-      slice.sizes[axis] = axis == 0 ? (slice.sizes[axis] + 2) / 3 : slice.sizes[axis] - slice.starts[axis];
+      slice.sizes[axis] =
+          axis == 0 ? (slice.sizes[axis] + 2) / 3 : slice.sizes[axis] - slice.starts[axis];
     }
     std::vector<float> part(static_cast<size_t>(slice.elems()), -1.0f);
     const Result<void> done =

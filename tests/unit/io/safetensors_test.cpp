@@ -177,8 +177,9 @@ TEST(Safetensors, RefusesWhatIsNoSuchFile) {
   EXPECT_EQ(refusal_of(folder, ""), "is not a safetensors file: expected at least 8 bytes, got 0");
   EXPECT_EQ(refusal_of(folder, "1234567"),
             "is not a safetensors file: expected at least 8 bytes, got 7");
-  EXPECT_EQ(refusal_of(folder, std::string(100, '\xff')),
-            "is not a safetensors file: expected a header of at most 100000000 bytes, got 18446744073709551615");
+  EXPECT_EQ(
+      refusal_of(folder, std::string(100, '\xff')),
+      "is not a safetensors file: expected a header of at most 100000000 bytes, got 18446744073709551615");
   EXPECT_EQ(refusal_of(folder, with_header("{}", 0).substr(0, 9)),
             "is cut short: a header of 2 bytes is announced, 1 follow");
   EXPECT_EQ(SafetensorsFile::open(folder / "none").error(),

@@ -123,9 +123,10 @@ TEST(ProvenanceOfNodes, PrintsAndParsesBackWithThePass) {
   const auto wrong = parse_graph(
       "graph(%0: f32[4]) {\n  %1 = exp(%0) : f32[4] @\"\" by magic\n  return %1\n}\n", "t");
   ASSERT_FALSE(wrong.ok());
-  EXPECT_EQ(wrong.error(),
-            "t:2:32: there is no pass 'magic'; the passes are traced, vjp, vmap, residuals, unroll, "
-            "tiles, transfers, lower");
+  EXPECT_EQ(
+      wrong.error(),
+      "t:2:32: there is no pass 'magic'; the passes are traced, vjp, vmap, residuals, unroll, "
+      "tiles, transfers, lower");
 }
 
 }  // namespace

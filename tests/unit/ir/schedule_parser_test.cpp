@@ -132,7 +132,8 @@ TEST(ScheduleText, DamageIsRefusedWithItsPlace) {
       {"%4 = mul(%0, %1)", "%4 = mul(%0, %4)", "expected a step below %4, found '%4'"},
       {"%0 = load 0 : f32", "%0 = load 5 : f32", "the number of an input"},
       {"store 0(%6)", "store 2(%6)", "the number of an output"},
-      {"n_row_dims=1, n_group_dims=1", "n_row_dims=3, n_group_dims=1", "expected an integer from 0 to 2"},
+      {"n_row_dims=1, n_group_dims=1", "n_row_dims=3, n_group_dims=1",
+       "expected an integer from 0 to 2"},
       {"device_put(", "device_drop(", "expected an instruction: a window, an op, loop or branch"},
       {"loop l0 of 3", "loop l0 3", "expected 'of' and a number of iterations, or 'while'"},
       {"slots=4", "plots=4", "there is no field 'plots'"},
@@ -147,7 +148,9 @@ TEST(ScheduleText, DamageIsRefusedWithItsPlace) {
 TEST(ScheduleText, NothingDamagedCrashes) {
   const std::string text = kWhole;
   std::mt19937 random(7);
-  const auto below = [&](size_t n) { return std::uniform_int_distribution<size_t>(0, n - 1)(random); };
+  const auto below = [&](size_t n) {
+    return std::uniform_int_distribution<size_t>(0, n - 1)(random);
+  };
   int n_parsed = 0;
   for (int round = 0; round < 4000; ++round) {
     std::string damaged = text.substr(0, round < 500 ? below(text.size()) : text.size());

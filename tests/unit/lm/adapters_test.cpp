@@ -1,5 +1,5 @@
-// lm::Adapters: slots taken and given back, passes over mixed batches, steps that change one slot alone,
-// files, and memory as planned.
+// lm::Adapters: slots taken and given back, passes over mixed batches, steps that change one slot
+// alone, files, and memory as planned.
 #include "stowage/lm/adapters.h"
 
 #include <gmock/gmock.h>
@@ -36,7 +36,8 @@ class LmAdapters : public ::testing::Test {
     STOW_CHECK(model.ok(), "{}", model.error());
     return std::move(*model);
   }
-  Adapters adapters(const AdaptersOptions& options = {.slots = 4, .max_rank = 16, .unembed = true}) {
+  Adapters adapters(const AdaptersOptions& options = {
+                        .slots = 4, .max_rank = 16, .unembed = true}) {
     Result<Adapters> made = Adapters::make(model(), options);
     STOW_CHECK(made.ok(), "{}", made.error());
     return std::move(*made);
@@ -81,7 +82,8 @@ std::vector<float> floats(const nn::Lora& lora) {
 double moved(const Adapters& adapters, int slot, const std::vector<float>& before) {
   const std::vector<float> after = floats(value(adapters.extract(slot)).weights);
   double most = 0;
-  for (size_t i = 0; i < after.size(); ++i) most = std::max(most, std::abs(double{after[i]} - before[i]));
+  for (size_t i = 0; i < after.size(); ++i)
+    most = std::max(most, std::abs(double{after[i]} - before[i]));
   return most;
 }
 
@@ -90,7 +92,9 @@ void stir(Adapters& adapters, int slot, uint64_t seed) {
   SlotState state = value(adapters.extract(slot));
   int64_t n = 0;
   state.weights = tree_map(
-      [&](const Array& x) { return x + random::normal(random::fold_in(random::key(seed), n++), x.shape()) * 0.1; },
+      [&](const Array& x) {
+        return x + random::normal(random::fold_in(random::key(seed), n++), x.shape()) * 0.1;
+      },
       state.weights);
   state.optimizer.reset();
   done(adapters.insert(slot, state));
@@ -115,7 +119,8 @@ TEST_F(LmAdapters, SlotsAreTakenFromTheLowestAndGivenBack) {
 TEST_F(LmAdapters, NothingOfADeletedAdapterIsLeft) {
   Adapters made = adapters();
   const std::vector<std::byte> empty = made.bytes(1);
-  EXPECT_EQ(std::count(empty.begin(), empty.end(), std::byte{0}), static_cast<int64_t>(empty.size()));
+  EXPECT_EQ(std::count(empty.begin(), empty.end(), std::byte{0}),
+            static_cast<int64_t>(empty.size()));
   EXPECT_EQ(value(made.create({.rank = 16, .train_unembed = true})), 1);
   const std::vector<std::byte> fresh = made.bytes(1);
   stir(made, 1, 7);
@@ -138,7 +143,8 @@ TEST_F(LmAdapters, InitIsOfTheSeedAndTheFanIn) {
   value(made.create({.rank = 8, .alpha = 16, .seed = 3, .train_unembed = true}));
   value(made.create({.rank = 8, .seed = 3}));
   value(made.create({.rank = 8, .seed = 4}));
-  const SlotState a = value(made.extract(1)), b = value(made.extract(2)), c = value(made.extract(3));
+  const SlotState a = value(made.extract(1)), b = value(made.extract(2)),
+                  c = value(made.extract(3));
   EXPECT_EQ(a.weights.layers.w2->a.to_vector<float>(), b.weights.layers.w2->a.to_vector<float>());
   EXPECT_NE(a.weights.layers.w2->a.to_vector<float>(), c.weights.layers.w2->a.to_vector<float>());
   EXPECT_FALSE(b.weights.head.has_value());
@@ -155,11 +161,14 @@ TEST_F(LmAdapters, InitIsOfTheSeedAndTheFanIn) {
 TEST_F(LmAdapters, RefusesWhatDoesNotFit) {
   Adapters made = adapters({.slots = 3, .max_rank = 4, .mlp = false});
   EXPECT_THAT(made.create({.rank = 0}).error(), HasSubstr("rank: expected 1 to 4, got 0"));
-  EXPECT_THAT(made.create({.rank = 5, .train_mlp = false}).error(), HasSubstr("rank: expected 1 to 4, got 5"));
-  EXPECT_THAT(made.create({.rank = 2}).error(), HasSubstr("train_mlp: these adapters have no slots of mlp"));
+  EXPECT_THAT(made.create({.rank = 5, .train_mlp = false}).error(),
+              HasSubstr("rank: expected 1 to 4, got 5"));
+  EXPECT_THAT(made.create({.rank = 2}).error(),
+              HasSubstr("train_mlp: these adapters have no slots of mlp"));
   EXPECT_THAT(made.create({.rank = 2, .train_mlp = false, .train_unembed = true}).error(),
               HasSubstr("train_unembed: these adapters have no slots of unembed"));
-  EXPECT_THAT(made.create({.rank = 2, .train_attention = false, .train_mlp = false}).error(), HasSubstr("got none"));
+  EXPECT_THAT(made.create({.rank = 2, .train_attention = false, .train_mlp = false}).error(),
+              HasSubstr("got none"));
   EXPECT_EQ(value(made.create({.rank = 2, .train_mlp = false})), 1);
   EXPECT_THAT(made.step(2).error(), HasSubstr("no adapter in slot 2"));
   EXPECT_THAT(made.step(0).error(), HasSubstr("slot 0 is the base"));
@@ -172,13 +181,19 @@ TEST_F(LmAdapters, RefusesWhatDoesNotFit) {
     const Result<PassOutput> output = made.forward_backward(batch);
     return output ? std::string("none") : output.error();
   };
-  EXPECT_THAT(error_of([](AdapterBatch& b) { b.slot[1] = 2; }), HasSubstr("slot: row 1: there is no adapter in slot 2"));
+  EXPECT_THAT(error_of([](AdapterBatch& b) { b.slot[1] = 2; }),
+              HasSubstr("slot: row 1: there is no adapter in slot 2"));
   EXPECT_THAT(error_of([](AdapterBatch& b) { b.slot[1] = -1; }), HasSubstr("slot: row 1"));
-  EXPECT_THAT(error_of([](AdapterBatch& b) { b.tokens[10] = 80; }), HasSubstr("tokens: 80 at row 1, place 1"));
-  EXPECT_THAT(error_of([](AdapterBatch& b) { b.targets.pop_back(); }), HasSubstr("targets: expected 18 numbers"));
-  EXPECT_THAT(error_of([](AdapterBatch& b) { b.weights.assign(18, std::nanf("")); }), HasSubstr("weights"));
-  EXPECT_THAT(error_of([](AdapterBatch& b) { b.lo.assign(18, 0); }), HasSubstr("positions, lo, hi"));
-  EXPECT_THAT(error_of([](AdapterBatch& b) { b.loss.assign(2, {.kind = TokenLoss::kPpo}); }), HasSubstr("reference, advantages"));
+  EXPECT_THAT(error_of([](AdapterBatch& b) { b.tokens[10] = 80; }),
+              HasSubstr("tokens: 80 at row 1, place 1"));
+  EXPECT_THAT(error_of([](AdapterBatch& b) { b.targets.pop_back(); }),
+              HasSubstr("targets: expected 18 numbers"));
+  EXPECT_THAT(error_of([](AdapterBatch& b) { b.weights.assign(18, std::nanf("")); }),
+              HasSubstr("weights"));
+  EXPECT_THAT(error_of([](AdapterBatch& b) { b.lo.assign(18, 0); }),
+              HasSubstr("positions, lo, hi"));
+  EXPECT_THAT(error_of([](AdapterBatch& b) { b.loss.assign(2, {.kind = TokenLoss::kPpo}); }),
+              HasSubstr("reference, advantages"));
   EXPECT_THAT(error_of([](AdapterBatch& b) { b.loss.assign(2, {.kind = TokenLoss::kDpo}); }),
               HasSubstr("row 0: expected one chosen row"));
   EXPECT_THAT(error_of([](AdapterBatch& b) {
@@ -189,12 +204,15 @@ TEST_F(LmAdapters, RefusesWhatDoesNotFit) {
   HfConfig tied = small_lm_config();
   tied.tie_word_embeddings = true;
   write_lm(folder_.path(), tied);
-  EXPECT_THAT(Adapters::make(model(), {.unembed = true}).error(), HasSubstr("train_unembed with tied embeddings"));
+  EXPECT_THAT(Adapters::make(model(), {.unembed = true}).error(),
+              HasSubstr("train_unembed with tied embeddings"));
   Adapters without = value(Adapters::make(model(), {}));
-  EXPECT_THAT(without.create({.train_unembed = true}).error(), HasSubstr("train_unembed with tied embeddings"));
+  EXPECT_THAT(without.create({.train_unembed = true}).error(),
+              HasSubstr("train_unembed with tied embeddings"));
 }
 
-// Rows of the base score as the model does, and an adapter as the same one loaded from its PEFT folder.
+// Rows of the base score as the model does, and an adapter as the same one loaded from its PEFT
+// folder.
 TEST_F(LmAdapters, RowsScoreAsTheirAdaptersFromFilesDo) {
   Adapters made = adapters();
   value(made.create({.rank = 8, .seed = 1, .train_unembed = true}));
@@ -218,13 +236,15 @@ TEST_F(LmAdapters, RowsScoreAsTheirAdaptersFromFilesDo) {
     tokens.push_back(batch.targets[9 * row + 8]);
     const std::vector<float> expected = score(model(options), whole_rows({tokens})).logprobs;
     ASSERT_EQ(expected.size(), 9u);
-    for (size_t t = 0; t < 9; ++t) EXPECT_NEAR(output.logprobs[9 * row + t], expected[t], 1e-5) << slot;
+    for (size_t t = 0; t < 9; ++t)
+      EXPECT_NEAR(output.logprobs[9 * row + t], expected[t], 1e-5) << slot;
   }
   // A and B of the file are those of the slot.
   const SafetensorsFile file =
       value(SafetensorsFile::open(folder_ / "adapter-1" + "/adapter_model.safetensors"));
   const SlotState state = value(made.extract(1));
-  const TensorInfo* tensor = file.find("base_model.model.model.layers.1.mlp.down_proj.lora_B.weight");
+  const TensorInfo* tensor =
+      file.find("base_model.model.model.layers.1.mlp.down_proj.lora_B.weight");
   ASSERT_NE(tensor, nullptr);
   EXPECT_EQ(tensor->shape, (std::vector<int64_t>{32, 8}));
   std::vector<float> stored(static_cast<size_t>(tensor->n_bytes) / 4);
@@ -236,7 +256,8 @@ TEST_F(LmAdapters, RowsScoreAsTheirAdaptersFromFilesDo) {
   EXPECT_EQ(value(again.load(folder_ / "adapter-1")), 1);
   EXPECT_EQ(again.bytes(1), made.bytes(1));
   Adapters narrow = adapters({.slots = 2, .max_rank = 4, .unembed = true});
-  EXPECT_THAT(narrow.load(folder_ / "adapter-1").error(), HasSubstr("expected ranks up to 4, got 8"));
+  EXPECT_THAT(narrow.load(folder_ / "adapter-1").error(),
+              HasSubstr("expected ranks up to 4, got 8"));
   Adapters part = adapters({.slots = 2});
   EXPECT_THAT(part.load(folder_ / "adapter-1").error(), HasSubstr("no slots of embed/a"));
 }
@@ -247,7 +268,8 @@ TEST_F(LmAdapters, MicrobatchesAndOtherRowsLeaveTheMeanGradient) {
   std::vector<std::vector<std::byte>> bytes;
   std::vector<double> norms;
   for (const int64_t microbatch : {0, 4, 1}) {
-    Adapters made = adapters({.slots = 3, .max_rank = 8, .unembed = true, .microbatch = microbatch});
+    Adapters made =
+        adapters({.slots = 3, .max_rank = 8, .unembed = true, .microbatch = microbatch});
     value(made.create({.rank = 8, .seed = 1, .train_unembed = true}));
     value(made.create({.rank = 4, .seed = 2}));
     stir(made, 1, 3);
@@ -264,7 +286,8 @@ TEST_F(LmAdapters, MicrobatchesAndOtherRowsLeaveTheMeanGradient) {
     EXPECT_GT(moved(made, 1, before), 5e-3);
     norms.push_back(value(made.step(2)).grad_norm);
   }
-  for (size_t i = 2; i < norms.size(); ++i) EXPECT_NEAR(norms[i], norms[i % 2], 1e-5 * norms[i % 2]);
+  for (size_t i = 2; i < norms.size(); ++i)
+    EXPECT_NEAR(norms[i], norms[i % 2], 1e-5 * norms[i % 2]);
 }
 
 TEST_F(LmAdapters, AGradientIsThatOfTheRowsOfTheSlot) {
@@ -282,7 +305,8 @@ TEST_F(LmAdapters, AGradientIsThatOfTheRowsOfTheSlot) {
   EXPECT_EQ(bytes_of({1, 1, 0}), two);
 }
 
-// Ten steps of two ranks: the third slot and what lies beyond a rank stay as they were, moments too.
+// Ten steps of two ranks: the third slot and what lies beyond a rank stay as they were, moments
+// too.
 TEST_F(LmAdapters, OnlyTheSteppedSlotChanges) {
   Adapters made = adapters();
   value(made.create({.rank = 16, .seed = 1, .train_unembed = true}));
@@ -316,7 +340,8 @@ TEST_F(LmAdapters, OnlyTheSteppedSlotChanges) {
 
 // A slot whose numbers overflow, in a batch with another one that has the head as well.
 TEST_F(LmAdapters, WhatIsNotFiniteStaysInItsSlot) {
-  Adapters made = adapters({.slots = 4, .max_rank = 8, .unembed = true}), alone = adapters({.slots = 4, .max_rank = 8, .unembed = true});
+  Adapters made = adapters({.slots = 4, .max_rank = 8, .unembed = true}),
+           alone = adapters({.slots = 4, .max_rank = 8, .unembed = true});
   for (Adapters* of : {&made, &alone})
     for (const uint64_t seed : {1u, 2u, 3u}) {
       value(of->create({.rank = 8, .seed = seed, .train_unembed = true}));
@@ -350,16 +375,19 @@ TEST_F(LmAdapters, WhatIsNotFiniteStaysInItsSlot) {
       }
     }
     same.slot[0] = nn::kBaseSlot;
-    const PassOutput got = value(made.forward_backward(batch)), want = value(alone.forward_backward(same));
+    const PassOutput got = value(made.forward_backward(batch)),
+                     want = value(alone.forward_backward(same));
     EXPECT_FALSE(std::isfinite(got.rows[0])) << i;
-    for (size_t row = 1; row < 4; ++row) EXPECT_EQ(at(got.logprobs, row), at(want.logprobs, row)) << i;
+    for (size_t row = 1; row < 4; ++row)
+      EXPECT_EQ(at(got.logprobs, row), at(want.logprobs, row)) << i;
     const std::vector<std::byte> own = made.bytes(1);
     const Result<AdapterStep> refused = made.step(1);
     ASSERT_FALSE(refused.ok()) << i;
     EXPECT_THAT(refused.error(), HasSubstr("slot 1: a row of it had a loss that is not finite"));
     EXPECT_EQ(made.examples(1), 0);
     for (const int slot : {2, 3}) {
-      const AdapterStep a = value(made.step(slot, {.lr = 1e-3})), b = value(alone.step(slot, {.lr = 1e-3}));
+      const AdapterStep a = value(made.step(slot, {.lr = 1e-3})),
+                        b = value(alone.step(slot, {.lr = 1e-3}));
       EXPECT_EQ(a.grad_norm, b.grad_norm) << i;
       EXPECT_GT(a.grad_norm, 0) << i;
       EXPECT_EQ(made.bytes(slot), alone.bytes(slot)) << i;
@@ -379,7 +407,8 @@ TEST_F(LmAdapters, WhatIsNotFiniteStaysInItsSlot) {
   batch.loss = {{.kind = TokenLoss::kCispo}};
   batch.reference.assign(9, 0.0f);
   batch.advantages.assign(9, std::numeric_limits<float>::quiet_NaN());
-  EXPECT_THAT(made.forward_backward(batch).error(), HasSubstr("advantages: expected finite numbers"));
+  EXPECT_THAT(made.forward_backward(batch).error(),
+              HasSubstr("advantages: expected finite numbers"));
 }
 
 TEST_F(LmAdapters, AStepIsAdamW) {
@@ -399,7 +428,8 @@ TEST_F(LmAdapters, AStepIsAdamW) {
     done(probe.insert(1, state));
     value(probe.forward_backward(batch_of({1, 0, 1}, 9, t)));
     const double probe_norm = value(probe.step(1, {.beta1 = 0, .beta2 = 0})).grad_norm;
-    const std::vector<float> g = floats(value(probe.extract(1)).optimizer->mu);  // beta1 0: the mean gradient
+    const std::vector<float> g =
+        floats(value(probe.extract(1)).optimizer->mu);  // beta1 0: the mean gradient
     double square = 0;
     for (const float x : g) square += double{x} * x;
     const AdapterStep step = value(made.step(1, {lr, b1, b2, eps, decay}));
@@ -411,7 +441,8 @@ TEST_F(LmAdapters, AStepIsAdamW) {
       mu[i] = b1 * mu[i] + (1 - b1) * g[i];
       nu[i] = b2 * nu[i] + (1 - b2) * g[i] * g[i];
       const double m = mu[i] / (1 - std::pow(b1, t)), v = nu[i] / (1 - std::pow(b2, t));
-      ASSERT_NEAR(after[i], p[i] - lr * (m / (std::sqrt(v) + eps) + decay * p[i]), 2e-6) << t << " " << i;
+      ASSERT_NEAR(after[i], p[i] - lr * (m / (std::sqrt(v) + eps) + decay * p[i]), 2e-6)
+          << t << " " << i;
     }
     p = after;
   }
@@ -454,8 +485,12 @@ TEST_F(LmAdapters, LossesMixInABatch) {
   stir(made, 1, 3);
   stir(made, 2, 4);
   AdapterBatch batch = batch_of({1, 2, 1, 2, 2, 2});
-  batch.loss = {{}, {.kind = TokenLoss::kImportanceSampling}, {.kind = TokenLoss::kPpo}, {.kind = TokenLoss::kCispo},
-                {.kind = TokenLoss::kDpo, .rejected = 5}, {.kind = TokenLoss::kDpo}};
+  batch.loss = {{},
+                {.kind = TokenLoss::kImportanceSampling},
+                {.kind = TokenLoss::kPpo},
+                {.kind = TokenLoss::kCispo},
+                {.kind = TokenLoss::kDpo, .rejected = 5},
+                {.kind = TokenLoss::kDpo}};
   const std::vector<float> base = value(made.forward(batch_of({0, 0, 0, 0, 0, 0}))).logprobs;
   batch.reference = base;
   batch.advantages.assign(54, 0.5f);
@@ -466,11 +501,14 @@ TEST_F(LmAdapters, LossesMixInABatch) {
   const auto at = [](size_t row, size_t t) { return 9 * row + t; };
   double margin = 0;
   for (size_t t = 0; t < 9; ++t) {
-    const auto ratio = [&](size_t row) { return std::exp(all.logprobs[at(row, t)] - base[at(row, t)]); };
+    const auto ratio = [&](size_t row) {
+      return std::exp(all.logprobs[at(row, t)] - base[at(row, t)]);
+    };
     EXPECT_EQ(all.tokens[at(0, t)], -all.logprobs[at(0, t)]);
     EXPECT_NEAR(all.tokens[at(1, t)], -0.5 * ratio(1), 1e-4);
     EXPECT_NEAR(all.tokens[at(2, t)], -0.5 * std::min(ratio(2), 1.2f), 1e-5);
-    EXPECT_NEAR(all.tokens[at(3, t)], -0.5 * std::clamp(ratio(3), 0.8f, 1.2f) * all.logprobs[at(3, t)], 1e-4);
+    EXPECT_NEAR(all.tokens[at(3, t)],
+                -0.5 * std::clamp(ratio(3), 0.8f, 1.2f) * all.logprobs[at(3, t)], 1e-4);
     margin += (all.logprobs[at(4, t)] - base[at(4, t)]) - (all.logprobs[at(5, t)] - base[at(5, t)]);
   }
   EXPECT_GT(std::abs(margin), 1e-2);
@@ -568,7 +606,8 @@ TEST_F(LmAdapters, DamagedStatesAreRefused) {
   done(value(made.extract(1)).save(path));
   HfConfig wider = small_lm_config();
   wider.intermediate_size += 8;
-  EXPECT_THAT(SlotState::load(path, wider).error(), HasSubstr("layers/w1/b: expected f32[2,56,8], got f32[2,48,8]"));
+  EXPECT_THAT(SlotState::load(path, wider).error(),
+              HasSubstr("layers/w1/b: expected f32[2,56,8], got f32[2,48,8]"));
   std::filesystem::resize_file(path, std::filesystem::file_size(path) - 4);
   EXPECT_THAT(SlotState::load(path, small_lm_config()).error(), HasSubstr(path));
   const std::vector<float> x(8);
@@ -578,19 +617,23 @@ TEST_F(LmAdapters, DamagedStatesAreRefused) {
     return SlotState::load(path, small_lm_config()).error();
   };
   EXPECT_THAT(write("weights/embed/a", {}), HasSubstr("expected the state of an adapter"));
-  EXPECT_THAT(write("weights/embed/a", {{"format", "stowage-adapter-1"}}), HasSubstr("weights/embed/a: expected a rank"));
-  EXPECT_THAT(write("weight", {{"format", "stowage-adapter-1"}}), HasSubstr("the tensor weight does not belong"));
-  EXPECT_THAT(write("weight", {{"format", "stowage-adapter-1"}, {"steps", "-1"}}), HasSubstr("steps"));
+  EXPECT_THAT(write("weights/embed/a", {{"format", "stowage-adapter-1"}}),
+              HasSubstr("weights/embed/a: expected a rank"));
+  EXPECT_THAT(write("weight", {{"format", "stowage-adapter-1"}}),
+              HasSubstr("the tensor weight does not belong"));
+  EXPECT_THAT(write("weight", {{"format", "stowage-adapter-1"}, {"steps", "-1"}}),
+              HasSubstr("steps"));
 }
 
-// Predicted is measured. Sums of gradients are added to in place, layer by layer: beside arguments a pass
-// holds less than one layer's slots. A step holds a few times one slot, not all.
+// Predicted is measured. Sums of gradients are added to in place, layer by layer: beside arguments
+// a pass holds less than one layer's slots. A step holds a few times one slot, not all.
 TEST_F(LmAdapters, MemoryIsAsPlanned) {
   constexpr int64_t kAdapters = 32;
-  for (const auto& [kind, pairs] : {std::pair(MemoryKind::kDevice, false), std::pair(MemoryKind::kDisk, true)}) {
+  for (const auto& [kind, pairs] :
+       {std::pair(MemoryKind::kDevice, false), std::pair(MemoryKind::kDisk, true)}) {
     device_ = Device::virtual_device({256 * kMiB, 64 * kMiB, 64 * kMiB}, 1);
-    Adapters made = value(
-        Adapters::make(model({.memory = kind}), {.slots = kAdapters + 1, .max_rank = 32, .unembed = true}));
+    Adapters made = value(Adapters::make(
+        model({.memory = kind}), {.slots = kAdapters + 1, .max_rank = 32, .unembed = true}));
     value(made.create({.rank = 8, .train_unembed = true}));
     AdapterBatch batch = batch_of({1, 1});
     if (pairs) batch.loss = {{.kind = TokenLoss::kDpo, .rejected = 1}, {.kind = TokenLoss::kDpo}};

@@ -1,5 +1,5 @@
-// Generation: the cache gives what a pass without one gives, batches change no token, rows end as they
-// should, and memory is as planned.
+// Generation: the cache gives what a pass without one gives, batches change no token, rows end as
+// they should, and memory is as planned.
 #include "stowage/lm/generate.h"
 
 #include <gmock/gmock.h>
@@ -30,8 +30,8 @@ Model load_apart(const std::string& folder, const WeightOptions& weights = {}) {
   return std::move(*model);
 }
 
-std::vector<Generated> made_by(const Model& model, const Prompts& prompts, const GenerateOptions& options,
-                               const OnText& on_text = {}) {
+std::vector<Generated> made_by(const Model& model, const Prompts& prompts,
+                               const GenerateOptions& options, const OnText& on_text = {}) {
   Result<std::vector<Generated>> made = generate(model, prompts, options, on_text);
   STOW_CHECK(made.ok(), "{}", made.error());
   return std::move(*made);
@@ -50,9 +50,10 @@ HfConfig endless(HfConfig config) {
   return config;
 }
 
-// What a pass over everything without a cache would have chosen: each id is the argmax of its position.
-void expect_as_without_cache(const Model& model, const std::vector<int32_t>& prompt, const Generated& made,
-                             const std::string& what) {
+// What a pass over everything without a cache would have chosen: each id is the argmax of its
+// position.
+void expect_as_without_cache(const Model& model, const std::vector<int32_t>& prompt,
+                             const Generated& made, const std::string& what) {
   std::vector<int32_t> all = prompt;
   all.insert(all.end(), made.ids.begin(), made.ids.end());
   const ScoreResult scored = score(model, whole_rows({all}), {.logits = true});
@@ -60,7 +61,8 @@ void expect_as_without_cache(const Model& model, const std::vector<int32_t>& pro
   for (size_t i = 0; i < made.ids.size(); ++i) {
     const size_t t = prompt.size() + i - 1;
     const auto row = scored.logits.begin() + static_cast<std::ptrdiff_t>(t * vocab);
-    EXPECT_EQ(std::max_element(row, row + static_cast<std::ptrdiff_t>(vocab)) - row, made.ids[i]) << what << i;
+    EXPECT_EQ(std::max_element(row, row + static_cast<std::ptrdiff_t>(vocab)) - row, made.ids[i])
+        << what << i;
     EXPECT_NEAR(scored.logprobs[t], made.logprobs[i], 2e-5) << what << i;
   }
 }
@@ -81,8 +83,8 @@ const Prompts& prompts() {  // shorter and longer than a chunk of the prefill, a
 }
 
 TEST(LmGenerate, GreedyTokensAreThoseOfAPassWithoutACache) {
-  for (const char* family : {"llama-wide-heads-biases", "llama-rope-yarn", "llama-no-layers", "mistral-window",
-                             "qwen2-window", "qwen3-tied"}) {
+  for (const char* family : {"llama-wide-heads-biases", "llama-rope-yarn", "llama-no-layers",
+                             "mistral-window", "qwen2-window", "qwen3-tied"}) {
     const TemporaryFolder folder;
     write_lm(folder.path(), endless(lm_config(family)));
     const Model model = load_apart(folder.path());
@@ -92,7 +94,8 @@ TEST(LmGenerate, GreedyTokensAreThoseOfAPassWithoutACache) {
       EXPECT_EQ(made[i].ids.size(), 12u);
       EXPECT_EQ(made[i].finish, FinishReason::kLength);
       EXPECT_EQ(made[i].text, "");  // there is no tokenizer
-      expect_as_without_cache(model, prompts()[i], made[i], fmt::format("{} prompt {} token ", family, i));
+      expect_as_without_cache(model, prompts()[i], made[i],
+                              fmt::format("{} prompt {} token ", family, i));
     }
   }
 }
@@ -103,7 +106,8 @@ TEST(LmGenerate, BatchesAndPlacementsChangeNoToken) {
     write_lm(folder.path(), endless(lm_config(family)));
     std::vector<Generated> alone;
     const Model model = load_apart(folder.path());
-    for (const std::vector<int32_t>& prompt : prompts()) alone.push_back(made_by(model, {prompt}, greedy(8))[0]);
+    for (const std::vector<int32_t>& prompt : prompts())
+      alone.push_back(made_by(model, {prompt}, greedy(8))[0]);
     for (const MemoryKind kind : {MemoryKind::kDevice, MemoryKind::kPinnedHost, MemoryKind::kDisk})
       for (const int64_t rows : {1, 2, 5}) {
         GenerateOptions options = greedy(8);
@@ -152,7 +156,8 @@ TEST(LmGenerate, PredictedIsMeasuredInEveryBudget) {
     least = std::stoll(message.substr(message.find('(') + 1));
   }
   ASSERT_GT(least, 0);
-  for (const int64_t budget : {least, least + (most - least) / 4, least + (most - least) / 2, most - 1}) {
+  for (const int64_t budget :
+       {least, least + (most - least) / 4, least + (most - least) / 2, most - 1}) {
     options.memory_bytes = budget;
     EXPECT_EQ(run(options).first, ids) << budget;
   }
@@ -163,8 +168,8 @@ TEST(LmGenerate, PredictedIsMeasuredInEveryBudget) {
   }
 }
 
-// A head that lies elsewhere comes in blocks of words where memory is short: no number changes, and the
-// device need not hold it.
+// A head that lies elsewhere comes in blocks of words where memory is short: no number changes, and
+// the device need not hold it.
 TEST(LmGenerate, AHeadInBlocksOfWordsGivesTheSameTokensInLess) {
   for (const DType compute : {DType::kF32, DType::kBF16}) {
     const TemporaryFolder folder;
@@ -209,7 +214,8 @@ class Ends : public ::testing::Test {
     free_ = made_by(load_apart(folder_.path()), {prompt_}, greedy(24))[0];
   }
   Model with_eos(int32_t a, int32_t b) const {
-    write_bytes(folder_ / "generation_config.json", fmt::format(R"({{"eos_token_id": [{}, {}]}})", a, b));
+    write_bytes(folder_ / "generation_config.json",
+                fmt::format(R"({{"eos_token_id": [{}, {}]}})", a, b));
     return load_apart(folder_.path());
   }
 
@@ -222,15 +228,19 @@ TEST_F(Ends, AnEndTokenIsKeptAndEndsARow) {
   ASSERT_EQ(free_.ids.size(), 24u);
   ASSERT_EQ(free_.finish, FinishReason::kLength);
   const int32_t end = free_.ids[5];
-  const auto n = static_cast<size_t>(std::find(free_.ids.begin(), free_.ids.end(), end) - free_.ids.begin()) + 1;
-  const std::vector<int32_t> expected(free_.ids.begin(), free_.ids.begin() + static_cast<std::ptrdiff_t>(n));
+  const auto n =
+      static_cast<size_t>(std::find(free_.ids.begin(), free_.ids.end(), end) - free_.ids.begin()) +
+      1;
+  const std::vector<int32_t> expected(free_.ids.begin(),
+                                      free_.ids.begin() + static_cast<std::ptrdiff_t>(n));
   const Model model = with_eos(599, end);
   const Generated made = made_by(model, {prompt_}, greedy(24))[0];
   EXPECT_EQ(made.ids, expected);
   EXPECT_EQ(made.logprobs.size(), n);
   EXPECT_EQ(made.finish, FinishReason::kStop);
   // Just within max_tokens, and just beyond.
-  EXPECT_EQ(made_by(model, {prompt_}, greedy(static_cast<int64_t>(n)))[0].finish, FinishReason::kStop);
+  EXPECT_EQ(made_by(model, {prompt_}, greedy(static_cast<int64_t>(n)))[0].finish,
+            FinishReason::kStop);
   if (n > 1) {
     const Generated cut = made_by(model, {prompt_}, greedy(static_cast<int64_t>(n) - 1))[0];
     EXPECT_EQ(cut.finish, FinishReason::kLength);
@@ -249,15 +259,17 @@ TEST_F(Ends, TextsThatStopActAtOnceAndAreNeverShown) {
   for (size_t at = 0; at + 3 < free_.text.size(); at += 2)
     for (const size_t size : {1, 3}) {
       const std::string stop = free_.text.substr(at, size);
-      if (!is_utf8(stop) || stop == "\xEF\xBF\xBD") continue;  // which may stand for a part of a character
+      if (!is_utf8(stop) || stop == "\xEF\xBF\xBD")
+        continue;  // which may stand for a part of a character
       GenerateOptions options = greedy(24);
       options.stop = {"a text that never comes", stop};
       std::string shown;
-      const Generated made = made_by(model, {prompt_}, options, [&](size_t prompt, const std::string& piece) {
-        EXPECT_EQ(prompt, 0u);
-        EXPECT_TRUE(is_utf8(piece));
-        shown += piece;
-      })[0];
+      const Generated made =
+          made_by(model, {prompt_}, options, [&](size_t prompt, const std::string& piece) {
+            EXPECT_EQ(prompt, 0u);
+            EXPECT_TRUE(is_utf8(piece));
+            shown += piece;
+          })[0];
       EXPECT_EQ(made.text, free_.text.substr(0, free_.text.find(stop))) << stop;
       EXPECT_EQ(shown, made.text) << stop;
       EXPECT_EQ(made.finish, FinishReason::kStop) << stop;
@@ -278,8 +290,8 @@ TEST_F(Ends, PiecesMakeTheText) {
   options.stop = {"never", "\xC3\xA9t"};
   const Prompts three = {prompt_, {5}, {100, 101}};
   std::vector<std::string> shown(3);
-  const std::vector<Generated> made =
-      made_by(model, three, options, [&](size_t i, const std::string& piece) { shown[i] += piece; });
+  const std::vector<Generated> made = made_by(
+      model, three, options, [&](size_t i, const std::string& piece) { shown[i] += piece; });
   for (size_t i = 0; i < 3; ++i) EXPECT_EQ(shown[i], made[i].text);
 }
 
@@ -291,7 +303,8 @@ TEST_F(Ends, SeedsGiveTheSameTokensAgain) {
     options.seed = seed;
     options.rows = rows;
     std::vector<std::vector<int32_t>> all;
-    for (const Generated& one : made_by(model, {prompt_, prompt_, {9}}, options)) all.push_back(one.ids);
+    for (const Generated& one : made_by(model, {prompt_, prompt_, {9}}, options))
+      all.push_back(one.ids);
     return all;
   };
   const auto first = ids(1, 3);
@@ -320,14 +333,16 @@ TEST(LmGenerate, RefusesPromptsByNumber) {
     return made.ok() ? "nothing" : made.error();
   };
   EXPECT_EQ(error({{1}, {}}, greedy(4)), "prompt 1: expected at least one token, got none");
-  EXPECT_EQ(error({{1}, {2, 80}}, greedy(4)), "prompt 1: id 80 is outside of the model's vocabulary of 80");
+  EXPECT_EQ(error({{1}, {2, 80}}, greedy(4)),
+            "prompt 1: id 80 is outside of the model's vocabulary of 80");
   EXPECT_EQ(error({{-1}}, greedy(4)), "prompt 0: id -1 is outside of the model's vocabulary of 80");
   EXPECT_EQ(error({{1, 2, 3}}, greedy(18)),
             "prompt 0: 3 tokens and 18 new ones are more than the 20 positions of the model");
   EXPECT_EQ(error({{1, 2, 3}}, greedy(17)), "nothing");
   GenerateOptions stop = greedy(4);
   stop.stop = {"x"};
-  EXPECT_EQ(error({{1}}, stop), "a stop text needs a tokenizer; " + folder.path() + ": there is no tokenizer.json");
+  EXPECT_EQ(error({{1}}, stop),
+            "a stop text needs a tokenizer; " + folder.path() + ": there is no tokenizer.json");
 }
 
 TEST(LmGenerate, RefusesLogitsThatAreNotFinite) {
@@ -340,7 +355,8 @@ TEST(LmGenerate, RefusesLogitsThatAreNotFinite) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   std::memcpy(bytes.data() + file->find("model.norm.weight")->offset_bytes, &nan, sizeof nan);
   write_bytes(folder / "model.safetensors", bytes);
-  const Result<std::vector<Generated>> made = generate(load_apart(folder.path()), {{1, 2, 3}}, greedy(4));
+  const Result<std::vector<Generated>> made =
+      generate(load_apart(folder.path()), {{1, 2, 3}}, greedy(4));
   ASSERT_FALSE(made.ok());
   EXPECT_EQ(made.error(), "prompt 0: the model's logits are not finite at token 3");
 }

@@ -1,5 +1,5 @@
-// Models of every family and variant against transformers, models loaded and saved, and gradients of
-// loaded models. The goldens are in tests/data/lm, with the program that made them.
+// Models of every family and variant against transformers, models loaded and saved, and gradients
+// of loaded models. The goldens are in tests/data/lm, with the program that made them.
 #include "stowage/lm/model.h"
 
 #include <gmock/gmock.h>
@@ -49,7 +49,8 @@ std::vector<float> last_of(const std::vector<float>& all, int64_t blocks, int64_
                            int64_t width) {
   std::vector<float> made;
   for (int64_t b = 0; b < blocks; ++b)
-    made.insert(made.end(), all.begin() + (b * t + t - kept) * width, all.begin() + (b + 1) * t * width);
+    made.insert(made.end(), all.begin() + (b * t + t - kept) * width,
+                all.begin() + (b + 1) * t * width);
   return made;
 }
 
@@ -90,11 +91,11 @@ TEST_P(Goldens, LogitsAndHiddenStatesAreThoseOfTransformers) {
 
 INSTANTIATE_TEST_SUITE_P(
     Families, Goldens,
-    ::testing::Values(Variant{"llama", true}, Variant{"llama-tied-mha"}, Variant{"llama-wide-heads-biases"},
-                      Variant{"llama-rope-llama3", true}, Variant{"llama-rope-linear", true},
-                      Variant{"llama-rope-yarn", true}, Variant{"llama-no-layers"},
-                      Variant{"mistral-window", true}, Variant{"qwen2"}, Variant{"qwen2-window"},
-                      Variant{"qwen3"}, Variant{"qwen3-tied"}),
+    ::testing::Values(Variant{"llama", true}, Variant{"llama-tied-mha"},
+                      Variant{"llama-wide-heads-biases"}, Variant{"llama-rope-llama3", true},
+                      Variant{"llama-rope-linear", true}, Variant{"llama-rope-yarn", true},
+                      Variant{"llama-no-layers"}, Variant{"mistral-window", true}, Variant{"qwen2"},
+                      Variant{"qwen2-window"}, Variant{"qwen3"}, Variant{"qwen3-tied"}),
     [](const auto& info) {
       std::string name = info.param.name;
       std::erase(name, '-');
@@ -115,12 +116,13 @@ TEST(LmModel, WindowsBeginAtMaxWindowLayersWithoutLayerTypes) {
 }
 
 std::vector<float> logits_of(const Model& model) {
-  return score(model, whole_rows({formula_tokens(20, model.config().vocab_size)}), {.logits = true}).logits;
+  return score(model, whole_rows({formula_tokens(20, model.config().vocab_size)}), {.logits = true})
+      .logits;
 }
 
 TEST(LmModel, SavedModelsGiveTheSameBits) {
-  for (const char* name : {"llama-wide-heads-biases", "llama-rope-yarn", "llama-no-layers", "mistral-window",
-                           "qwen2-window", "qwen3-tied"})
+  for (const char* name : {"llama-wide-heads-biases", "llama-rope-yarn", "llama-no-layers",
+                           "mistral-window", "qwen2-window", "qwen3-tied"})
     for (const DType dtype : {DType::kF32, DType::kBF16}) {
       const TemporaryFolder from, to;
       write_lm(from.path(), lm_config(name), dtype);
@@ -162,7 +164,8 @@ TEST(LmModel, ThePeakOfLoadingIsTheWeights) {
     }
 }
 
-// What a position of a mesh reads: every leaf, cut along any of its axes, in its own type and in another.
+// What a position of a mesh reads: every leaf, cut along any of its axes, in its own type and in
+// another.
 TEST(LmModel, SlicesOfWeightsAreThoseOfTheWhole) {
   const TemporaryFolder folder;
   write_lm(folder.path(), lm_config("qwen2"));
@@ -229,7 +232,8 @@ TEST(LmModel, HoldsHalfPrecisionAsItIsStored) {
   const Result<Model> widened = load(folder.path(), {.dtype = DType::kF32});
   ASSERT_TRUE(held.ok() && widened.ok());
   EXPECT_EQ(weight_dtype(held->config(), held->options()), DType::kF16);
-  EXPECT_EQ(2 * weight_bytes(config, held->options())[0], weight_bytes(config, widened->options())[0]);
+  EXPECT_EQ(2 * weight_bytes(config, held->options())[0],
+            weight_bytes(config, widened->options())[0]);
   EXPECT_EQ(logits_of(*held), logits_of(*widened));
   // What is computed in is apart from what is stored.
   const Result<Model> rounded = load(folder.path(), {.compute = DType::kBF16});
@@ -245,8 +249,9 @@ TEST(LmModel, AFolderWithoutWeightsIsPlannedAndNotLoaded) {
   EXPECT_EQ(files->weights, nullptr);
   const Result<Model> model = load(folder.path());
   ASSERT_FALSE(model.ok());
-  EXPECT_EQ(model.error(), folder.path() + ": there are no weights: expected model.safetensors, its index or a "
-                                           "GGUF file");
+  EXPECT_EQ(model.error(), folder.path() +
+                               ": there are no weights: expected model.safetensors, its index or a "
+                               "GGUF file");
 }
 
 TEST(LmModel, RefusesWhatIsMissingByName) {
@@ -272,8 +277,8 @@ TEST(LmModel, EndTokensOfGenerationConfigGoFirst) {
   EXPECT_EQ(ModelFiles::open(folder.path())->eos_token_ids(), (std::vector<int64_t>{7, 9}));
 }
 
-// ---- Training: policies and blocks change no bit of loss and gradients, and gradients are those of
-// finite differences ----
+// ---- Training: policies and blocks change no bit of loss and gradients, and gradients are those
+// of finite differences ----
 
 struct Step {
   float loss = 0;
@@ -288,7 +293,8 @@ Array tokens_of(int64_t rows, int64_t length) {
 Step step_of(const nn::DecoderConfig& config, const nn::Decoder& weights, const Array& tokens,
              const PolicyPtr& policy) {
   const auto [loss, gradient] = jit([&](const nn::Decoder& w, const Array& t) {
-    return value_and_grad([&](const nn::Decoder& m) { return nn::decoder_loss(config, m, t, policy); })(w);
+    return value_and_grad(
+        [&](const nn::Decoder& m) { return nn::decoder_loss(config, m, t, policy); })(w);
   })(weights, tokens);
   Step step{loss.item<float>(), {}};
   for (const Array& leaf : tree_leaves(gradient)) step.gradients.push_back(leaf.to_vector<float>());
@@ -296,8 +302,9 @@ Step step_of(const nn::DecoderConfig& config, const nn::Decoder& weights, const 
 }
 
 TEST(LmTraining, PoliciesAndBlocksChangeNoBit) {
-  for (const char* family : {"llama", "llama-tied-mha", "llama-wide-heads-biases", "llama-rope-yarn", "llama-no-layers",
-                             "mistral-window", "qwen2", "qwen2-window", "qwen3", "qwen3-tied"}) {
+  for (const char* family :
+       {"llama", "llama-tied-mha", "llama-wide-heads-biases", "llama-rope-yarn", "llama-no-layers",
+        "mistral-window", "qwen2", "qwen2-window", "qwen3", "qwen3-tied"}) {
     const TemporaryFolder folder;
     HfConfig hf = lm_config(family);
     if (hf.num_hidden_layers == 2) {
@@ -321,7 +328,8 @@ TEST(LmTraining, PoliciesAndBlocksChangeNoBit) {
     const std::pair<const char*, PolicyPtr> policies[] = {
         {"everything", everything_saveable()},
         {"nothing", nothing_saveable()},
-        {"offload", save_and_offload_only_these_names({"attn_q", "attn_k"}, {"attn_out", "mlp_gate"})}};
+        {"offload",
+         save_and_offload_only_these_names({"attn_q", "attn_k"}, {"attn_out", "mlp_gate"})}};
     for (const auto& [name, policy] : policies)
       EXPECT_EQ(step_of(config, model->arrays(), tokens, policy), plain) << family << " " << name;
     if (config.layers % 2 == 0 && config.layers > 0) {
@@ -347,7 +355,8 @@ TEST(LmTraining, GradientsAreThoseOfFiniteDifferences) {
   const Step step = step_of(config, weights, tokens, nullptr);
   const std::vector<Array> leaves = tree_leaves(weights);
   const std::vector<std::string> paths = tree_paths(weights);
-  const auto loss = jit([&](const nn::Decoder& w, const Array& t) { return nn::decoder_loss(config, w, t); });
+  const auto loss =
+      jit([&](const nn::Decoder& w, const Array& t) { return nn::decoder_loss(config, w, t); });
   for (size_t i = 0; i < leaves.size(); ++i) {
     // Along the gradient: the largest slope that there is, so that f32 suffices.
     double norm = 0;

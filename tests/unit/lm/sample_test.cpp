@@ -17,7 +17,8 @@ constexpr float kNever = -std::numeric_limits<float>::infinity();
 std::set<int32_t> reachable(const std::vector<float>& logits, const SamplingOptions& options) {
   std::set<int32_t> ids;
   constexpr int kSteps = 2000;
-  for (int i = 0; i < kSteps; ++i) ids.insert(sample(logits, options, static_cast<double>(i) / kSteps));
+  for (int i = 0; i < kSteps; ++i)
+    ids.insert(sample(logits, options, static_cast<double>(i) / kSteps));
   return ids;
 }
 
@@ -36,7 +37,8 @@ TEST(Sample, ZeroTemperatureTakesTheFirstOfTheLargest) {
 
 TEST(Sample, TopKKeepsExactlyKTheFirstOfTies) {
   const std::vector<float> logits = {0, 2, 1, 1, 1, 3, 1};
-  const std::vector<std::set<int32_t>> kept = {{5}, {1, 5}, {1, 2, 5}, {1, 2, 3, 5}, {1, 2, 3, 4, 5}};
+  const std::vector<std::set<int32_t>> kept = {
+      {5}, {1, 5}, {1, 2, 5}, {1, 2, 3, 5}, {1, 2, 3, 4, 5}};
   for (size_t k = 1; k <= kept.size(); ++k)
     EXPECT_EQ(reachable(logits, {.top_k = static_cast<int64_t>(k)}), kept[k - 1]) << k;
   for (const int64_t k : {-1, 0, 7, 100})
@@ -70,8 +72,8 @@ TEST(Sample, TopPSortsAsFarAsItTakes) {
 }
 
 TEST(Sample, FiltersActInTheirOrder) {
-  // top_k first: of the two that are left the first has 5/9, which is enough for p = 0.52. With top_p
-  // first 0.5 would not be, and both would stay.
+  // top_k first: of the two that are left the first has 5/9, which is enough for p = 0.52. With
+  // top_p first 0.5 would not be, and both would stay.
   const std::vector<float> logits = logits_of({0.5, 0.4, 0.1});
   EXPECT_EQ(reachable(logits, {.top_k = 2, .top_p = 0.52}), (std::set<int32_t>{0}));
   EXPECT_EQ(reachable(logits, {.top_p = 0.52}), (std::set<int32_t>{0, 1}));
@@ -98,7 +100,8 @@ TEST(Sample, TokensComeAsOftenAsTheirProbabilitySays) {
   const auto frequencies = [&](const SamplingOptions& options) {
     std::vector<double> counts(p.size());
     for (int i = 0; i < kDraws; ++i)
-      ++counts[static_cast<size_t>(sample(logits, options, uniform_of(7, 3, static_cast<uint64_t>(i))))];
+      ++counts[static_cast<size_t>(
+          sample(logits, options, uniform_of(7, 3, static_cast<uint64_t>(i))))];
     return counts;
   };
   const auto expect = [&](const SamplingOptions& options, std::vector<double> weights) {
@@ -111,7 +114,8 @@ TEST(Sample, TokensComeAsOftenAsTheirProbabilitySays) {
     }
   };
   expect({}, p);
-  expect({.temperature = 2}, {std::sqrt(0.4), std::sqrt(0.1), std::sqrt(0.3), std::sqrt(0.15), std::sqrt(0.05)});
+  expect({.temperature = 2},
+         {std::sqrt(0.4), std::sqrt(0.1), std::sqrt(0.3), std::sqrt(0.15), std::sqrt(0.05)});
   expect({.top_k = 3}, {0.4, 0, 0.3, 0.15, 0});
   expect({.top_p = 0.6}, {0.4, 0, 0.3, 0, 0});
 }

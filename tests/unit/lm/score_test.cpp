@@ -1,4 +1,5 @@
-// Scoring: padding, placements, batches, chunks and budgets change no number, and memory is as planned.
+// Scoring: padding, placements, batches, chunks and budgets change no number, and memory is as
+// planned.
 #include "stowage/lm/score.h"
 
 #include <gmock/gmock.h>
@@ -17,7 +18,8 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr int64_t kMiB = 1 << 20;
-const char* const kFamilies[] = {"llama", "llama-wide-heads-biases", "mistral-window", "qwen2-window", "qwen3-tied"};
+const char* const kFamilies[] = {"llama", "llama-wide-heads-biases", "mistral-window",
+                                 "qwen2-window", "qwen3-tied"};
 
 struct Scored {
   ScoreResult result;
@@ -48,7 +50,8 @@ void expect_same(const Scored& a, const Scored& b, const std::string& what) {
 }
 
 std::vector<int32_t> part(const std::vector<int32_t>& all, size_t begin, size_t n) {
-  return {all.begin() + static_cast<std::ptrdiff_t>(begin), all.begin() + static_cast<std::ptrdiff_t>(begin + n)};
+  return {all.begin() + static_cast<std::ptrdiff_t>(begin),
+          all.begin() + static_cast<std::ptrdiff_t>(begin + n)};
 }
 
 // Four rows of different tokens, each of n.
@@ -59,8 +62,8 @@ std::vector<std::vector<int32_t>> four_rows(size_t n) {
 
 TEST(LmScore, PaddedRowsScoreAsAlone) {
   const std::vector<int32_t> all = formula_tokens(60, 80);
-  const std::vector<std::vector<int32_t>> rows = {part(all, 0, 9), part(all, 9, 4), part(all, 13, 13),
-                                                  part(all, 26, 1)};
+  const std::vector<std::vector<int32_t>> rows = {part(all, 0, 9), part(all, 9, 4),
+                                                  part(all, 13, 13), part(all, 26, 1)};
   for (const char* family : kFamilies) {
     const TemporaryFolder folder;
     write_lm(folder.path(), lm_config(family));
@@ -70,7 +73,8 @@ TEST(LmScore, PaddedRowsScoreAsAlone) {
       EXPECT_EQ(whole.predicted, whole.measured);
       EXPECT_EQ(whole.result.n_tokens, 8 + 3 + 12);
       for (size_t i = 0; i < rows.size(); ++i) {
-        const ScoreResult alone = score_apart(folder.path(), whole_rows({rows[i]}), {.logits = true}).result;
+        const ScoreResult alone =
+            score_apart(folder.path(), whole_rows({rows[i]}), {.logits = true}).result;
         const auto start = static_cast<size_t>(padded.start[i]), n = rows[i].size();
         for (size_t t = 0; t < 12; ++t) {
           const bool is_real = t >= start && t + 1 < start + n;
@@ -83,7 +87,8 @@ TEST(LmScore, PaddedRowsScoreAsAlone) {
         }
         for (size_t t = start; t < start + n; ++t)
           for (size_t v = 0; v < 80; ++v)
-            EXPECT_NEAR(whole.result.logits[(i * 13 + t) * 80 + v], alone.logits[(t - start) * 80 + v], 1e-4)
+            EXPECT_NEAR(whole.result.logits[(i * 13 + t) * 80 + v],
+                        alone.logits[(t - start) * 80 + v], 1e-4)
                 << family << left << i << t;
       }
     }
@@ -95,8 +100,10 @@ TEST(LmScore, PaddingOnTheLeftShiftsNoPosition) {
   const TemporaryFolder folder;
   write_lm(folder.path(), lm_config("llama"));
   const std::vector<int32_t> row = formula_tokens(9, 80);
-  const std::vector<float> padded = score_apart(folder.path(), padded_rows({row}, 6000, true), {}).result.logprobs;
-  const std::vector<float> alone = score_apart(folder.path(), whole_rows({row}), {}).result.logprobs;
+  const std::vector<float> padded =
+      score_apart(folder.path(), padded_rows({row}, 6000, true), {}).result.logprobs;
+  const std::vector<float> alone =
+      score_apart(folder.path(), whole_rows({row}), {}).result.logprobs;
   for (size_t t = 0; t < 8; ++t) EXPECT_NEAR(padded[5991 + t], alone[t], 2e-6) << t;
 }
 
@@ -121,7 +128,8 @@ TEST(LmScore, EveryPlacementAndBatchGivesTheSameBits) {
     const TemporaryFolder folder;
     write_lm(folder.path(), lm_config(family));
     const TokenRows rows = whole_rows(four_rows(24));
-    const ScoreOptions all{.logits = true, .hidden = true, .rows = 4, .weights = MemoryKind::kDevice};
+    const ScoreOptions all{
+        .logits = true, .hidden = true, .rows = 4, .weights = MemoryKind::kDevice};
     const Scored reference = score_apart(folder.path(), rows, all);
     expect_same(reference, reference, family);
     for (const MemoryKind kind : {MemoryKind::kDevice, MemoryKind::kPinnedHost, MemoryKind::kDisk})
@@ -131,7 +139,8 @@ TEST(LmScore, EveryPlacementAndBatchGivesTheSameBits) {
         options.rows = batch;
         const Scored made = score_apart(folder.path(), rows, options);
         EXPECT_EQ(made.shape.rows, batch);
-        expect_same(made, reference, fmt::format("{} {} {}", family, memory_kind_name(kind), batch));
+        expect_same(made, reference,
+                    fmt::format("{} {} {}", family, memory_kind_name(kind), batch));
       }
   }
 }
@@ -210,7 +219,8 @@ TEST(LmScore, EveryBudgetIsHeldAndChangesNoNumber) {
   const int64_t most = ample.predicted[0];
   EXPECT_LT(least, most);
   EXPECT_THAT(needed(least - 1), HasSubstr("more than the memory of"));
-  for (const int64_t budget : {least, least + (most - least) / 8, least + (most - least) / 2, most - 1, most}) {
+  for (const int64_t budget :
+       {least, least + (most - least) / 8, least + (most - least) / 2, most - 1, most}) {
     const Scored made = score_apart(folder.path(), rows, {.memory_bytes = budget});
     expect_same(made, ample, fmt::format("budget {}", budget));
     EXPECT_LE(made.measured[0] + made.measured[1], budget);
@@ -221,7 +231,8 @@ TEST(LmScore, ARowOfOneTokenHasNoLogprobs) {
   for (const char* family : {"llama", "mistral-window", "llama-no-layers"}) {
     const TemporaryFolder folder;
     write_lm(folder.path(), lm_config(family));
-    const Scored made = score_apart(folder.path(), whole_rows({{5}, {6}}), {.logits = true, .hidden = true});
+    const Scored made =
+        score_apart(folder.path(), whole_rows({{5}, {6}}), {.logits = true, .hidden = true});
     EXPECT_TRUE(made.result.logprobs.empty());
     EXPECT_EQ(made.result.logits.size(), 2u * 80);
     EXPECT_EQ(made.result.n_tokens, 0);
@@ -244,16 +255,20 @@ TEST(LmScore, Bf16ComputesInBf16) {
 
 TEST(LmScore, RefusesRowsThatAreNone) {
   const auto error = [](const TokenRows& rows) { return rows.check(80).error(); };
-  EXPECT_EQ(error({0, 5, {}, {}, {}}), "tokens: expected at least one row of one token, got [0, 5]");
+  EXPECT_EQ(error({0, 5, {}, {}, {}}),
+            "tokens: expected at least one row of one token, got [0, 5]");
   EXPECT_EQ(error({1, 3, {1, 2}, {}, {}}), "tokens: expected 3 for [1, 3], got 2");
   EXPECT_EQ(error({2, 2, {1, 2, 3, 80}, {}, {}}),
             "tokens: 80 at row 1, place 1 is outside of the vocabulary of 80");
-  EXPECT_EQ(error({1, 2, {-1, 2}, {}, {}}), "tokens: -1 at row 0, place 0 is outside of the vocabulary of 80");
-  EXPECT_EQ(error({1, 2, {1, 2}, {0, 0}, {1}}), "start, lengths: expected 1 numbers each, got 2 and 1");
+  EXPECT_EQ(error({1, 2, {-1, 2}, {}, {}}),
+            "tokens: -1 at row 0, place 0 is outside of the vocabulary of 80");
+  EXPECT_EQ(error({1, 2, {1, 2}, {0, 0}, {1}}),
+            "start, lengths: expected 1 numbers each, got 2 and 1");
   EXPECT_EQ(error({1, 2, {1, 2}, {1}, {2}}),
             "start, lengths: row 0 has its tokens from 1 on, 2 of them, in a row of 2");
-  EXPECT_EQ(error({1, 2, {1, 2}, {2147483647}, {2147483647}}),
-            "start, lengths: row 0 has its tokens from 2147483647 on, 2147483647 of them, in a row of 2");
+  EXPECT_EQ(
+      error({1, 2, {1, 2}, {2147483647}, {2147483647}}),
+      "start, lengths: row 0 has its tokens from 2147483647 on, 2147483647 of them, in a row of 2");
   const TemporaryFolder folder;
   write_lm(folder.path(), lm_config("llama"));
   const Result<Model> model = load(folder.path());

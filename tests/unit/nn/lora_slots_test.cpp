@@ -1,5 +1,5 @@
-// Slots over the decoder: each row as its adapter alone gives it, log-probabilities in chunks, gradients
-// and the base.
+// Slots over the decoder: each row as its adapter alone gives it, log-probabilities in chunks,
+// gradients and the base.
 #include "stowage/nn/lora_slots.h"
 
 #include <gtest/gtest.h>
@@ -64,7 +64,9 @@ std::pair<Lora, LoraConfig> alone(const Setting& s, int64_t slot) {
   }
   config.embed = {r, {}, {s.scales.embed.to_vector<float>()[static_cast<size_t>(at)]}};
   config.head = {r, {}, {s.scales.head.to_vector<float>()[static_cast<size_t>(at)]}};
-  const auto first = [&](const Array& x) { return x.slice(0, at, at + 1).reshape({x.dim(1), x.dim(2)}); };
+  const auto first = [&](const Array& x) {
+    return x.slice(0, at, at + 1).reshape({x.dim(1), x.dim(2)});
+  };
   lora.embed = LowRank{swapaxes(first(s.slots.embed->a), 0, 1), first(s.slots.embed->b)};
   lora.head = LowRank{first(s.slots.head->a),
                       s.slots.head->b.slice(1, at, at + 1).reshape({s.config.vocab, r})};
@@ -75,14 +77,16 @@ Array tokens_of(int64_t b, int64_t t, uint64_t seed = 9) {
   return random::randint(random::key(seed), {b, t}, 0, kVocab);
 }
 
-ForwardOptions with_slots(const LoraSlots& slots, const SlotScales& scales, const std::vector<int32_t>& rows) {
+ForwardOptions with_slots(const LoraSlots& slots, const SlotScales& scales,
+                          const std::vector<int32_t>& rows) {
   ForwardOptions options;
   options.slots =
       SlotRows{slots, scales, Array::from(rows, {static_cast<int64_t>(rows.size())})};
   return options;
 }
 
-Array log_probs(const Setting& s, const Array& tokens, const ForwardOptions& options, int64_t chunk) {
+Array log_probs(const Setting& s, const Array& tokens, const ForwardOptions& options,
+                int64_t chunk) {
   const Array hidden = forward_layers(s.config, s.base, tokens, options).hidden;
   return decoder_log_probs(s.config, s.base, hidden, tokens, chunk, options);
 }
@@ -112,7 +116,9 @@ TEST(LoraSlots, RowsAreTheirAdaptersAlone) {
     options.lora_config = &config;
     const Array hidden = forward_layers(s.config, s.base, own, options).hidden;
     EXPECT_LE(distance(made.hidden.slice(0, b, b + 1), hidden), 1e-5) << b;
-    EXPECT_LE(distance(logits.slice(0, b, b + 1), decoder_logits(s.config, s.base, hidden, {}, options)), 1e-5);
+    EXPECT_LE(
+        distance(logits.slice(0, b, b + 1), decoder_logits(s.config, s.base, hidden, {}, options)),
+        1e-5);
     EXPECT_LE(distance(logprobs.slice(0, b, b + 1),
                        decoder_log_probs(s.config, s.base, hidden, own, 256, options)),
               1e-5);
@@ -124,7 +130,8 @@ TEST(LoraSlots, RowsAreTheirAdaptersAlone) {
 TEST(LoraSlots, TheBaseHasItsOwnBits) {
   Setting s;
   // What lies in slots is not read by rows of the base.
-  s.slots.layers.wq->a = full(s.slots.layers.wq->a.shape(), std::numeric_limits<double>::quiet_NaN());
+  s.slots.layers.wq->a =
+      full(s.slots.layers.wq->a.shape(), std::numeric_limits<double>::quiet_NaN());
   const Array tokens = tokens_of(3, 7);
   const ForwardOptions with = with_slots(s.slots, s.scales, {0, 0, 0});
   EXPECT_EQ(values(forward_layers(s.config, s.base, tokens, with).hidden),
@@ -144,20 +151,24 @@ struct ChunkCase {
 // SkyRL tx's cases, with gradients of hidden states and of the adapters of the head.
 TEST(LoraSlots, ChunksChangeNeitherLogProbsNorGradients) {
   const Setting s;
-  const ChunkCase cases[] = {{2, 4, 1}, {2, 4, 2}, {2, 4, 3}, {2, 4, 8},   {2, 4, 16}, {1, 8, 3}, {4, 1, 2},
-                             {1, 1, 1}, {3, 4, 5}, {4, 2, 3}, {3, 4, 256}, {2, 16, 8}, {2, 40, 32}};
-  const std::vector<std::vector<int32_t>> patterns = {{0, 0, 0, 0}, {1, 2, 3, 1}, {2, 2, 2, 2}, {0, 3, 0, 1}};
+  const ChunkCase cases[] = {{2, 4, 1},   {2, 4, 2},  {2, 4, 3},  {2, 4, 8}, {2, 4, 16},
+                             {1, 8, 3},   {4, 1, 2},  {1, 1, 1},  {3, 4, 5}, {4, 2, 3},
+                             {3, 4, 256}, {2, 16, 8}, {2, 40, 32}};
+  const std::vector<std::vector<int32_t>> patterns = {
+      {0, 0, 0, 0}, {1, 2, 3, 1}, {2, 2, 2, 2}, {0, 3, 0, 1}};
   for (const auto& [b, t, chunk] : cases)
     for (const std::vector<int32_t>& pattern : patterns) {
       const std::vector<int32_t> rows(pattern.begin(), pattern.begin() + b);
       const Array hidden = random::normal(random::key(4), {b, t, s.config.dim});
       const Array targets = tokens_of(b, t), weights = random::normal(random::key(5), {b, t});
       const auto loss = [&](const Array& h, const LoraSlots& slots, int64_t c) {
-        return decoder_log_probs(s.config, s.base, h, targets, c, with_slots(slots, s.scales, rows));
+        return decoder_log_probs(s.config, s.base, h, targets, c,
+                                 with_slots(slots, s.scales, rows));
       };
       // All logits at once are the oracle.
       const auto whole = [&](const Array& h, const LoraSlots& slots) {
-        const Array logits = decoder_logits(s.config, s.base, h, {}, with_slots(slots, s.scales, rows));
+        const Array logits =
+            decoder_logits(s.config, s.base, h, {}, with_slots(slots, s.scales, rows));
         return -cross_entropy(logits, targets);
       };
       EXPECT_LE(distance(loss(hidden, s.slots, chunk), whole(hidden, s.slots)), 1e-5);
@@ -168,8 +179,10 @@ TEST(LoraSlots, ChunksChangeNeitherLogProbsNorGradients) {
         return sum(whole(h, slots) * weights);
       })(hidden, s.slots);
       EXPECT_LE(distance(std::get<0>(got), std::get<0>(expected)), 1e-5) << b << t << chunk;
-      EXPECT_LE(distance(std::get<1>(got).head->a, std::get<1>(expected).head->a), 1e-5) << b << t << chunk;
-      EXPECT_LE(distance(std::get<1>(got).head->b, std::get<1>(expected).head->b), 1e-5) << b << t << chunk;
+      EXPECT_LE(distance(std::get<1>(got).head->a, std::get<1>(expected).head->a), 1e-5)
+          << b << t << chunk;
+      EXPECT_LE(distance(std::get<1>(got).head->b, std::get<1>(expected).head->b), 1e-5)
+          << b << t << chunk;
     }
 }
 
@@ -187,7 +200,8 @@ std::vector<Array> parts(const LoraSlots& slots, int64_t slot) {
   std::vector<Array> made;
   const std::vector<std::string> paths = tree_paths(slots);
   const std::vector<Array> leaves = tree_leaves(slots);
-  for (size_t i = 0; i < paths.size(); ++i) made.push_back(leaves[i].slice(slot_axis(paths[i]), slot - 1, slot));
+  for (size_t i = 0; i < paths.size(); ++i)
+    made.push_back(leaves[i].slice(slot_axis(paths[i]), slot - 1, slot));
   return made;
 }
 
@@ -205,7 +219,8 @@ TEST(LoraSlots, GradientsAreThoseOfTheAdapterAlone) {
         ForwardOptions with;
         with.lora = l;
         with.lora_config = &config;
-        total = total + sum(log_probs(s, tokens.slice(0, b, b + 1), with, 256) * weights.slice(0, b, b + 1));
+        total = total + sum(log_probs(s, tokens.slice(0, b, b + 1), with, 256) *
+                            weights.slice(0, b, b + 1));
       }
       return total + sum(l.head->a) * 0.0;
     })(lora);

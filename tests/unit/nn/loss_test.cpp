@@ -51,11 +51,13 @@ std::string message(Call call) {
 TEST(LinearCrossEntropy, IsTheMeanOverAllLogits) {
   for (const Case& c : kCases)
     for (const DType compute : {DType::kF32, DType::kBF16}) {
-      const std::string what = fmt::format("{} {} {} {}", c.batch, c.length, c.chunk, dtype_name(compute));
+      const std::string what =
+          fmt::format("{} {} {} {}", c.batch, c.length, c.chunk, dtype_name(compute));
       const Array h = hidden_of(c).astype(compute), w = head(), t = targets_of(c);
       const auto run = [&](auto loss) {
         return jit([&](const Array& x, const Array& y) {
-          return value_and_grad<0, 1>([&](const Array& p, const Array& q) { return loss(p, q, t) * 3.0; })(x, y);
+          return value_and_grad<0, 1>(
+              [&](const Array& p, const Array& q) { return loss(p, q, t) * 3.0; })(x, y);
         })(h, w);
       };
       const auto in_chunks = [&](const Array& x, const Array& y, const Array& z) {
@@ -145,7 +147,8 @@ TEST(CrossEntropy, WritesItsGradientOverTheLogits) {
   const auto analysis =
       jit(
           [](const Array& logits, const Array& t) {
-            return value_and_grad([&](const Array& x) { return mean(cross_entropy(x, t)); })(logits);
+            return value_and_grad([&](const Array& x) { return mean(cross_entropy(x, t)); })(
+                logits);
           },
           {.donate_argnums = {0}})
           .lower(Array::abstract(Shape{tokens, vocab}), Array::abstract(Shape{tokens}, DType::kI32))
@@ -199,11 +202,12 @@ TEST(LinearCrossEntropy, RefusesWhatDoesNotFit) {
   EXPECT_THAT(message([&] { nn::linear_cross_entropy(h, Array::abstract(Shape{5, 7}), t, 2); }),
               HasSubstr("[linear_cross_entropy] expected floats [..., d] and [d, V], got hidden "
                         "f32[2,3,4] and head f32[5,7]"));
-  EXPECT_THAT(message([&] {
-                nn::linear_cross_entropy(h, w, Array::abstract(Shape{3, 2}, DType::kI32), 2);
-              }),
-              HasSubstr("[linear_cross_entropy] targets for hidden f32[2,3,4] must be of shape (2,3), "
-                        "got i32[3,2]"));
+  EXPECT_THAT(
+      message([&] {
+        nn::linear_cross_entropy(h, w, Array::abstract(Shape{3, 2}, DType::kI32), 2);
+      }),
+      HasSubstr("[linear_cross_entropy] targets for hidden f32[2,3,4] must be of shape (2,3), "
+                "got i32[3,2]"));
 }
 
 // One word, some that divide the vocabulary, some that do not, all, and more than all.
@@ -220,7 +224,8 @@ TEST(LinearCrossEntropyInBlocks, IsTheMeanOverAllLogits) {
         const auto turned = [&](const Array& y) { return axis == 1 ? y : swapaxes(y, 0, 1); };
         const auto run = [&](auto loss) {
           return jit([&](const Array& x, const Array& y) {
-            return value_and_grad<0, 1>([&](const Array& p, const Array& q) { return loss(p, q) * 3.0; })(x, y);
+            return value_and_grad<0, 1>(
+                [&](const Array& p, const Array& q) { return loss(p, q) * 3.0; })(x, y);
           })(h, w);
         };
         const auto [loss, grads] = run([&](const Array& x, const Array& y) {
@@ -268,7 +273,9 @@ TEST(LinearCrossEntropyInBlocks, SecondDerivativesAreThoseOfAllLogits) {
   const Case c = kCases[0];
   const Array h = hidden_of(c), w = head(), t = targets_of(c);
   const auto run = [&](auto loss) {
-    return grad([&](const Array& y) { return sum(square(grad([&](const Array& z) { return loss(h, z); })(y))); })(w);
+    return grad([&](const Array& y) {
+      return sum(square(grad([&](const Array& z) { return loss(h, z); })(y)));
+    })(w);
   };
   expect_near(run([&](const Array& x, const Array& y) {
                 return nn::linear_cross_entropy_in_blocks(x, y, t, 4);
@@ -287,7 +294,8 @@ TEST(LinearCrossEntropyInBlocks, NeverHoldsAWholeHead) {
             return nn::linear_cross_entropy_in_blocks(x, y, t, block, axis) * 0.5;
           })(h, w);
         })
-            .lower(Array::abstract(Shape{tokens, width}), Array::abstract({DType::kF32, shape, MemoryKind::kPinnedHost}),
+            .lower(Array::abstract(Shape{tokens, width}),
+                   Array::abstract({DType::kF32, shape, MemoryKind::kPinnedHost}),
                    Array::abstract(Shape{tokens}, DType::kI32))
             .compile()
             .memory_analysis();
@@ -298,13 +306,17 @@ TEST(LinearCrossEntropyInBlocks, NeverHoldsAWholeHead) {
 TEST(LinearCrossEntropyInBlocks, RefusesWhatDoesNotFit) {
   const Array h = Array::abstract(Shape{2, 3, 4}), w = Array::abstract(Shape{4, 7});
   const Array t = Array::abstract(Shape{2, 3}, DType::kI32);
-  EXPECT_THAT(message([&] { nn::linear_cross_entropy_in_blocks(h, w, t, 0); }),
-              HasSubstr("[linear_cross_entropy_in_blocks] expected a block of at least 1 word, got 0"));
+  EXPECT_THAT(
+      message([&] { nn::linear_cross_entropy_in_blocks(h, w, t, 0); }),
+      HasSubstr("[linear_cross_entropy_in_blocks] expected a block of at least 1 word, got 0"));
   EXPECT_THAT(message([&] { nn::linear_cross_entropy_in_blocks(h, w, t, 2, 2); }),
               HasSubstr("expected axis 0 or 1 of the head, got 2"));
-  EXPECT_THAT(message([&] { nn::linear_cross_entropy_in_blocks(h, w, t, 2, 0); }),
-              HasSubstr("expected floats [..., d] and [V, d], got hidden f32[2,3,4] and head f32[4,7]"));
-  EXPECT_THAT(message([&] { nn::linear_cross_entropy_in_blocks(h, w, Array::abstract(Shape{2, 3}), 2); }),
+  EXPECT_THAT(
+      message([&] { nn::linear_cross_entropy_in_blocks(h, w, t, 2, 0); }),
+      HasSubstr("expected floats [..., d] and [V, d], got hidden f32[2,3,4] and head f32[4,7]"));
+  EXPECT_THAT(message([&] {
+                nn::linear_cross_entropy_in_blocks(h, w, Array::abstract(Shape{2, 3}), 2);
+              }),
               HasSubstr("targets must be integers, got f32[2,3]"));
   EXPECT_THAT(message([&] { nn::linear_in_blocks(h, Array::abstract(Shape{4, 0}), 2); }),
               HasSubstr("[linear_in_blocks] expected a head with words, got f32[4,0]"));
@@ -326,7 +338,8 @@ TEST(Accumulation, AProductAddsToTheSumWithTheSameBits) {
     const Array start = random::normal(random::key(1), {m, d});
     const std::pair<Array, Array> ab = {random::normal(random::key(2), {n, k, m}),
                                         random::normal(random::key(3), {n, k, d})};
-    const auto lowered = sums([](const Array& a, const Array& b) { return b + a; }).lower(start, ab);
+    const auto lowered =
+        sums([](const Array& a, const Array& b) { return b + a; }).lower(start, ab);
     CompileOptions plain;
     plain.fuse = plain.reuse = false;
     const std::vector<float> expected = lowered.compile(plain)(start, ab).to_vector<float>();

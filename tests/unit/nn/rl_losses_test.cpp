@@ -1,4 +1,5 @@
-// Losses of reinforcement fine-tuning: values and gradients against their formulas, masks, and mixtures.
+// Losses of reinforcement fine-tuning: values and gradients against their formulas, masks, and
+// mixtures.
 #include "stowage/nn/rl_losses.h"
 
 #include <gtest/gtest.h>
@@ -25,7 +26,8 @@ struct Made {
 };
 
 Made losses_of(const std::vector<Row>& rows) {
-  const auto b = static_cast<int64_t>(rows.size()), t = static_cast<int64_t>(rows[0].logprobs.size());
+  const auto b = static_cast<int64_t>(rows.size()),
+             t = static_cast<int64_t>(rows[0].logprobs.size());
   const auto matrix = [&](std::vector<float> Row::*field) {
     std::vector<float> all;
     for (const Row& row : rows) all.insert(all.end(), (row.*field).begin(), (row.*field).end());
@@ -50,12 +52,16 @@ Made losses_of(const std::vector<Row>& rows) {
       return std::pair(sum(losses.rows), losses);
     })(logprobs);
   })(matrix(&Row::logprobs), batch);
-  return {result.second.tokens.template to_vector<float>(), result.second.rows.template to_vector<float>(),
-          gradient.template to_vector<float>()};
+  return {result.second.tokens.template to_vector<float>(),
+          result.second.rows.template to_vector<float>(), gradient.template to_vector<float>()};
 }
 
 TEST(RlLosses, CrossEntropyIsTheWeightedMean) {
-  const Made made = losses_of({{TokenLoss::kCrossEntropy, {-1, -2, -4}, {kNaN, kNaN, kNaN}, {kNaN, kNaN, kNaN}, {1, 3, 0}}});
+  const Made made = losses_of({{TokenLoss::kCrossEntropy,
+                                {-1, -2, -4},
+                                {kNaN, kNaN, kNaN},
+                                {kNaN, kNaN, kNaN},
+                                {1, 3, 0}}});
   EXPECT_EQ(made.tokens, (std::vector<float>{1, 6, 0}));
   EXPECT_FLOAT_EQ(made.rows[0], 7.0f / 4);
   EXPECT_FLOAT_EQ(made.gradient[0], -0.25f);
@@ -64,7 +70,8 @@ TEST(RlLosses, CrossEntropyIsTheWeightedMean) {
 }
 
 TEST(RlLosses, ImportanceSamplingIsTheRatioTimesTheAdvantage) {
-  const Made made = losses_of({{TokenLoss::kImportanceSampling, {-1, -2}, {-1.5f, -1}, {2, -3}, {1, 1}}});
+  const Made made =
+      losses_of({{TokenLoss::kImportanceSampling, {-1, -2}, {-1.5f, -1}, {2, -3}, {1, 1}}});
   const double first = -2 * std::exp(0.5), second = 3 * std::exp(-1.0);
   EXPECT_NEAR(made.tokens[0], first, 1e-5);
   EXPECT_NEAR(made.tokens[1], second, 1e-5);
@@ -75,15 +82,16 @@ TEST(RlLosses, ImportanceSamplingIsTheRatioTimesTheAdvantage) {
 
 // At a ratio of e^100, which is no number of f32.
 TEST(RlLosses, PpoClipsAnyRatio) {
-  for (const auto& [low, high, expected] : {std::tuple(0.8f, 1.2f, -1.2f), std::tuple(0.99f, 1.01f, -1.01f)}) {
+  for (const auto& [low, high, expected] :
+       {std::tuple(0.8f, 1.2f, -1.2f), std::tuple(0.99f, 1.01f, -1.01f)}) {
     const Made made = losses_of({{TokenLoss::kPpo, {0}, {-100}, {1}, {1}, low, high}});
     EXPECT_FLOAT_EQ(made.rows[0], expected);
     EXPECT_EQ(made.gradient[0], 0);
   }
   // Within the bounds, and beyond them on the side that is not clipped.
   const float q = -1;
-  for (const auto& [change, advantage] : {std::pair(0.1f, 2.0f), std::pair(0.1f, -2.0f), std::pair(1.0f, -2.0f),
-                                          std::pair(-1.0f, 2.0f)}) {
+  for (const auto& [change, advantage] : {std::pair(0.1f, 2.0f), std::pair(0.1f, -2.0f),
+                                          std::pair(1.0f, -2.0f), std::pair(-1.0f, 2.0f)}) {
     const Made made = losses_of({{TokenLoss::kPpo, {q + change}, {q}, {advantage}, {1}}});
     EXPECT_NEAR(made.rows[0], -std::exp(change) * advantage, 1e-5);
     EXPECT_NEAR(made.gradient[0], -std::exp(change) * advantage, 1e-5);
@@ -106,8 +114,23 @@ TEST(RlLosses, GradientOfCispoIsTheClippedRatioTimesTheAdvantage) {
 
 TEST(RlLosses, DpoComparesThePairWithItsReference) {
   const float beta = 0.5f;
-  const Made made = losses_of({{TokenLoss::kDpo, {-1, -2, -9}, {-2, -2, kNaN}, {kNaN, kNaN, kNaN}, {1, 1, 0}, 0.8f, 1.2f, beta, 1},
-                               {TokenLoss::kDpo, {-1, -1, -1}, {-3, -1, -1}, {kNaN, kNaN, kNaN}, {1, 1, 1}, 0.8f, 1.2f, beta}});
+  const Made made = losses_of({{TokenLoss::kDpo,
+                                {-1, -2, -9},
+                                {-2, -2, kNaN},
+                                {kNaN, kNaN, kNaN},
+                                {1, 1, 0},
+                                0.8f,
+                                1.2f,
+                                beta,
+                                1},
+                               {TokenLoss::kDpo,
+                                {-1, -1, -1},
+                                {-3, -1, -1},
+                                {kNaN, kNaN, kNaN},
+                                {1, 1, 1},
+                                0.8f,
+                                1.2f,
+                                beta}});
   const double difference = 1 - 2;
   EXPECT_NEAR(made.rows[0], std::log1p(std::exp(-beta * difference)), 1e-6);
   EXPECT_EQ(made.rows[1], 0);
@@ -121,9 +144,15 @@ TEST(RlLosses, DpoComparesThePairWithItsReference) {
 
 TEST(RlLosses, AWeightOfZeroMasksWhateverIsThere) {
   const float inf = std::numeric_limits<float>::infinity();
-  for (const TokenLoss kind : {TokenLoss::kCrossEntropy, TokenLoss::kImportanceSampling, TokenLoss::kPpo, TokenLoss::kCispo}) {
-    const Made alone = losses_of({{kind, {-1.5f, 0, 0, 0}, {-1.4f, 0, 0, 0}, {2, 0, 0, 0}, {0.5f, 0, 0, 0}}});
-    const Made made = losses_of({{kind, {-1.5f, kNaN, -1, -inf}, {-1.4f, -1, kNaN, -300}, {2, 1, kNaN, inf}, {0.5f, 0, 0, 0}}});
+  for (const TokenLoss kind : {TokenLoss::kCrossEntropy, TokenLoss::kImportanceSampling,
+                               TokenLoss::kPpo, TokenLoss::kCispo}) {
+    const Made alone =
+        losses_of({{kind, {-1.5f, 0, 0, 0}, {-1.4f, 0, 0, 0}, {2, 0, 0, 0}, {0.5f, 0, 0, 0}}});
+    const Made made = losses_of({{kind,
+                                  {-1.5f, kNaN, -1, -inf},
+                                  {-1.4f, -1, kNaN, -300},
+                                  {2, 1, kNaN, inf},
+                                  {0.5f, 0, 0, 0}}});
     EXPECT_EQ(made.tokens, alone.tokens);
     EXPECT_EQ(made.rows, alone.rows);
     EXPECT_EQ(made.gradient, alone.gradient);

@@ -30,7 +30,10 @@ const std::vector<Form>& forms() {
        {2, 6, 2, 3},
        {.lo = Array::from({0, 3, -2, 4, 1, 2, 5, 0}).reshape({2, 4}),
         .hi = Array::from({6, 5, 9, 4, 2, 4, 6, 1}).reshape({2, 4})}},
-      {"causal, from a key on", {2, 4, 2, 3}, {2, 5, 1, 3}, {.causal = true, .lo = Array::from({1, 0}).reshape({2, 1})}},
+      {"causal, from a key on",
+       {2, 4, 2, 3},
+       {2, 5, 1, 3},
+       {.causal = true, .lo = Array::from({1, 0}).reshape({2, 1})}},
   };
   return forms;
 }
@@ -137,14 +140,16 @@ TEST(AttentionDerivatives, OfIntervalsUnderVmap) {
   const Form f{"", {2, 3, 4, 3}, {2, 6, 2, 3}, {}};
   const Inputs x = inputs_of(f);
   const Array queries = stack({x.q, x.q * 0.5f, x.q - 1});  // [3, 2, 3, 4, 3]
-  const Array lo = Array::from({0, 2, 4, 1, 1, 1, 3, 0, 2, 5, 2, 0, 0, 3, 1, 2, 4, 3}).reshape({3, 2, 3});
+  const Array lo =
+      Array::from({0, 2, 4, 1, 1, 1, 3, 0, 2, 5, 2, 0, 0, 3, 1, 2, 4, 3}).reshape({3, 2, 3});
   const auto loss = [&](const Array& q, const Array& k, const Array& from, const Array& to) {
     return sum(sin(attention(q, k, x.v, {.lo = from, .hi = to})));
   };
   for (const bool batched : {false, true}) {
     const Array hi = full({2, 3}, 4, DType::kI32);
     const auto gradient = [&](const Array& q, const Array& from) {
-      return grad([&](const Array& k) { return loss(q, k, batched ? from : take(lo, 0, 0), hi); })(x.k);
+      return grad([&](const Array& k) { return loss(q, k, batched ? from : take(lo, 0, 0), hi); })(
+          x.k);
     };
     const Array together = jit(vmap(gradient))(queries, lo);
     for (int64_t i = 0; i < 3; ++i) {
@@ -162,7 +167,8 @@ TEST(AttentionDerivatives, OfIntervalsWithABias) {
   masked.options.mask = ones({1, 1, 4, 6}, DType::kBool);
   const Inputs x = inputs_of(f);
   for (const Form& other : {biased, masked}) {
-    expect_near(attention(x.q, x.k, x.v, other.options), attention(x.q, x.k, x.v, f.options), 1e-6f);
+    expect_near(attention(x.q, x.k, x.v, other.options), attention(x.q, x.k, x.v, f.options),
+                1e-6f);
     const Inputs g = jit(grad(loss_of(other, false)))(x);
     expect_near(g, jit(grad(loss_of(f, false)))(x), 1e-5f);
     EXPECT_TRUE(all(take(take(g.q, 0, 0), 3, 0) == 0).item<bool>());  // of hi = lo

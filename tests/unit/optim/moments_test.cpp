@@ -271,7 +271,8 @@ class CompactMoments : public ::testing::Test {
   static std::vector<std::vector<float>> bits(const T& tree) {
     std::vector<std::vector<float>> all;
     for (const Array& a : tree_leaves(tree))
-      all.push_back(device_put(a, MemoryKind::kDevice).astype(DType::kF32).template to_vector<float>());
+      all.push_back(
+          device_put(a, MemoryKind::kDevice).astype(DType::kF32).template to_vector<float>());
     return all;
   }
 };
@@ -282,7 +283,8 @@ TEST_F(CompactMoments, HaveTheSameBitsWhereverTheyLieAndHoweverTheyAreCut) {
       SCOPED_TRACE(to_string(shape));
       const GradientTransformation opt = clipped(moments);
       std::vector<std::vector<float>> want;
-      for (const MemoryKind kind : {MemoryKind::kDevice, MemoryKind::kPinnedHost, MemoryKind::kDisk})
+      for (const MemoryKind kind :
+           {MemoryKind::kDevice, MemoryKind::kPinnedHost, MemoryKind::kDisk})
         for (const int64_t tile : {0, 1000, 4096, 1 << 14}) {
           JitOptions options;
           options.compile.tile_bytes = tile;
@@ -311,8 +313,10 @@ TEST_F(CompactMoments, TakeAHalfAndAQuarterAndAreUpdatedInPlace) {
     arguments[moments] = a.device().argument_bytes - 2 * kLeaf;
     EXPECT_LT(a.device().total_bytes - a.device().argument_bytes, kLeaf / 8);
   }
-  EXPECT_NEAR(static_cast<double>(arguments[Moments::kBF16]) / arguments[Moments::kFull], 0.5, 0.001);
-  EXPECT_NEAR(static_cast<double>(arguments[Moments::k8Bit]) / arguments[Moments::kFull], 0.25, 0.002);
+  EXPECT_NEAR(static_cast<double>(arguments[Moments::kBF16]) / arguments[Moments::kFull], 0.5,
+              0.001);
+  EXPECT_NEAR(static_cast<double>(arguments[Moments::k8Bit]) / arguments[Moments::kFull], 0.25,
+              0.002);
 }
 
 TEST_F(CompactMoments, ElsewhereComeTileByTile) {

@@ -194,7 +194,8 @@ TEST(OptaxSchedules, AgreeAtManyCounts) {
     const optim::Schedule& schedule = schedules.at(name);
     auto jitted = jit([&](const Array& count) { return schedule(count); });
     for (size_t i = 0; i < counts.size(); ++i) {
-      const double want = values[i], got = jitted(Array::scalar(counts[i], DType::kI32)).item<float>();
+      const double want = values[i],
+                   got = jitted(Array::scalar(counts[i], DType::kI32)).item<float>();
       EXPECT_NEAR(got, want, 1e-6 + 1e-5 * std::fabs(want)) << name << " at " << counts[i];
     }
   }

@@ -173,7 +173,9 @@ TEST(Optim, MomentsOfF64AreCorrectedInF64) {
 TEST(Optim, SkippedUpdatesAreNotComputed) {
   const auto text_of = [](const GradientTransformation& opt) {
     const Array p = Array::abstract({4}, DType::kF32);
-    const auto step = [&](const Array& g, const OptState& state) { return opt.update(g, state, p); };
+    const auto step = [&](const Array& g, const OptState& state) {
+      return opt.update(g, state, p);
+    };
     return jit(step).lower(p, opt.init(p)).text();
   };
   // The inner work, of which the root is a part, stands in a branch, and so further in.
@@ -226,7 +228,8 @@ TEST(Optim, OnecycleSchedulesWhoseBoundariesMeet) {
            10, 2.0, {.pct_start = .5, .pct_final = .5, .div_factor = 5, .final_div_factor = 10}),
        {.4f, .336f, .272f, .208f}},
       {optim::linear_onecycle_schedule(3, 1.0, {.pct_final = 1}), {1.f, .6667f, .3334f, 1e-4f}},
-      {optim::cosine_onecycle_schedule(4, 1.0, {.pct_start = 1}), {.04f, .03414216f, .02f, .005858f}},
+      {optim::cosine_onecycle_schedule(4, 1.0, {.pct_start = 1}),
+       {.04f, .03414216f, .02f, .005858f}},
   };
   for (const auto& [schedule, want] : cases)
     for (size_t i = 0; i < want.size(); ++i)
@@ -235,7 +238,8 @@ TEST(Optim, OnecycleSchedulesWhoseBoundariesMeet) {
 
 TEST(Optim, WithoutLeavesThereIsNothingToDo) {
   const std::vector<Array> none;
-  const GradientTransformation opt = optim::chain(optim::clip_by_global_norm(1.0), optim::adam(0.1));
+  const GradientTransformation opt =
+      optim::chain(optim::clip_by_global_norm(1.0), optim::adam(0.1));
   const auto [updates, state] = opt.update(none, opt.init(none), none);
   EXPECT_TRUE(updates.empty());
   EXPECT_EQ(state.at("adam/count").item<int>(), 1);

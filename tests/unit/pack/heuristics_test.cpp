@@ -110,7 +110,8 @@ TEST(PackGreedy, PatienceEndsReorderingThatGainsNothing) {
       return asked;
     };
     int64_t all, patient, hasty;
-    const int64_t n_all = steps(0, all), n_patient = steps(20'000, patient), n_hasty = steps(1, hasty);
+    const int64_t n_all = steps(0, all), n_patient = steps(20'000, patient),
+                  n_hasty = steps(1, hasty);
     // Late gains of such dense problems are small, those of plans rarer still (docs/packing.md).
     EXPECT_GE(patient, all);
     EXPECT_LE(patient, all + all / 64);

@@ -27,8 +27,8 @@ struct Program {
 
   Val input(Shape shape) { return Val(b, graph.add_input({DType::kF32, std::move(shape)})); }
   Val reduced(const Val& x, MeshAxes axes = {0}, ReduceKind kind = ReduceKind::kSum) {
-    return b.add1(OpKind::kAllReduce, CollectiveParams{.mesh = kMesh, .axes = std::move(axes), .kind = kind},
-                  {x});
+    return b.add1(OpKind::kAllReduce,
+                  CollectiveParams{.mesh = kMesh, .axes = std::move(axes), .kind = kind}, {x});
   }
   Graph with_outputs(std::vector<Val> outputs) {
     std::vector<ValueId> ids;
@@ -59,7 +59,8 @@ int64_t left_of(const Graph& graph) {
   const Graph combined = combine_all_reduces(graph);
   verify(combined);
   const PerPosition inputs = random_inputs(graph);
-  EXPECT_EQ(testing::evaluate_on_mesh(combined, kMesh, inputs), testing::evaluate_on_mesh(graph, kMesh, inputs));
+  EXPECT_EQ(testing::evaluate_on_mesh(combined, kMesh, inputs),
+            testing::evaluate_on_mesh(graph, kMesh, inputs));
   for (size_t o = 0; o < graph.outputs().size(); ++o)
     EXPECT_EQ(combined.type(combined.outputs()[o]), graph.type(graph.outputs()[o]));
   return count_ops(combined, OpKind::kAllReduce, true);
@@ -75,9 +76,10 @@ TEST(CombineAllReduces, ThoseOfOneGroupAreOne) {
 TEST(CombineAllReduces, OthersStay) {
   Program p;
   const Val a = p.input({5}), b = p.input({7});
-  EXPECT_EQ(left_of(p.with_outputs({p.reduced(a), p.reduced(b, {1}), p.reduced(b, {0}, ReduceKind::kMax),
-                                    p.reduced(convert(b, DType::kBF16)), p.reduced(a, {0, 1})})),
-            5);
+  EXPECT_EQ(
+      left_of(p.with_outputs({p.reduced(a), p.reduced(b, {1}), p.reduced(b, {0}, ReduceKind::kMax),
+                              p.reduced(convert(b, DType::kBF16)), p.reduced(a, {0, 1})})),
+      5);
 }
 
 TEST(CombineAllReduces, NothingWaitsThatDidNot) {
@@ -119,7 +121,8 @@ TEST(CombineAllReduces, GoesIntoTheBodiesOfLoops) {
   auto body = std::make_shared<Graph>();
   {
     GraphBuilder b(*body);
-    const Val carry(b, body->add_input({DType::kF32, {4}})), slice(b, body->add_input({DType::kF32, {4}}));
+    const Val carry(b, body->add_input({DType::kF32, {4}})),
+        slice(b, body->add_input({DType::kF32, {4}}));
     const auto reduced = [&](const Val& x) {
       return b.add1(OpKind::kAllReduce, CollectiveParams{.mesh = kMesh, .axes = {0}}, {x});
     };
@@ -128,9 +131,9 @@ TEST(CombineAllReduces, GoesIntoTheBodiesOfLoops) {
   }
   Program p;
   const Val init = p.input({4}), stack = p.input({3, 4});
-  const std::vector<Val> results =
-      p.b.add(OpKind::kScan, ScanParams{.length = 3, .n_carries = 1, .in_axes = {0}, .out_axes = {0, 0}},
-              std::vector{init, stack}, {body});
+  const std::vector<Val> results = p.b.add(
+      OpKind::kScan, ScanParams{.length = 3, .n_carries = 1, .in_axes = {0}, .out_axes = {0, 0}},
+      std::vector{init, stack}, {body});
   EXPECT_EQ(left_of(p.with_outputs(results)), 1);
 }
 

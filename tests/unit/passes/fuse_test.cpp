@@ -32,10 +32,13 @@ TEST(Layout, OfAConvolutionIsThatOfItsReaders) {
   const auto n_instructions = [&](auto f) {
     return jit(f).lower(x, k).compile().executable().schedule().instructions.size();
   };
-  const auto conv = [&](const Array& a, const Array& b) { return conv_general_dilated(a, b, last); };
+  const auto conv = [&](const Array& a, const Array& b) {
+    return conv_general_dilated(a, b, last);
+  };
   EXPECT_EQ(n_instructions(conv), 1u);
-  EXPECT_EQ(n_instructions([&](const Array& a, const Array& b) { return conv(relu(conv(a, b)), b); }),
-            3u);
+  EXPECT_EQ(
+      n_instructions([&](const Array& a, const Array& b) { return conv(relu(conv(a, b)), b); }),
+      3u);
   const auto layers = jit([&](const Array& a, const Array& b) { return relu(conv(a, b)); })
                           .lower(x, k).compile();
   const Kernel* const reader = layers.executable().schedule().instructions.back().kernel();
@@ -58,8 +61,9 @@ TEST(Fuse, TheGradientOfANormIsOneRowProgram) {
   EXPECT_EQ(n_row_programs(jit(gradient).lower(kX, kWeight, kX).compile().executable()), 1);
 }
 
-// Work that only needs what the forward part, or its repetition, has made does not join that program if it
-// then waits for a later product, as a derivative does, beside a value that waits as well.
+// Work that only needs what the forward part, or its repetition, has made does not join that
+// program if it then waits for a later product, as a derivative does, beside a value that waits as
+// well.
 TEST(Fuse, DerivativesAreTakenWhereTheyAreNeeded) {
   constexpr int kLayers = 6;
   constexpr int64_t kRows = 4096, kColumns = 64;
@@ -70,9 +74,12 @@ TEST(Fuse, DerivativesAreTakenWhereTheyAreNeeded) {
     double plain, repeated;  // activations beside the layers' own
   };
   const Net nets[] = {
-      {"cos(tanh(h w))", [](const Array& h, const Array& w) { return cos(tanh(matmul(h, w))); }, 1.5, 3.5},
-      {"tanh(cos(h) w)", [](const Array& h, const Array& w) { return tanh(matmul(cos(h), w)); }, 1.5, 2.5},
-      {"h + tanh(h w)", [](const Array& h, const Array& w) { return h + tanh(matmul(h, w)); }, 3.5, 3.5}};
+      {"cos(tanh(h w))", [](const Array& h, const Array& w) { return cos(tanh(matmul(h, w))); },
+       1.5, 3.5},
+      {"tanh(cos(h) w)", [](const Array& h, const Array& w) { return tanh(matmul(cos(h), w)); },
+       1.5, 2.5},
+      {"h + tanh(h w)", [](const Array& h, const Array& w) { return h + tanh(matmul(h, w)); }, 3.5,
+       3.5}};
   for (const Net& net : nets) {
     const auto loss = [&](const Weights& ws, const Array& x) {
       Array h = x;
@@ -84,10 +91,12 @@ TEST(Fuse, DerivativesAreTakenWhereTheyAreNeeded) {
                                 .lower(Weights(kLayers, Array::abstract({kColumns, kColumns})),
                                        Array::abstract({kRows, kColumns}))
                                 .compile();
-      return static_cast<double>(compiled.memory_analysis().device().temp_bytes) / (4.0 * kRows * kColumns);
+      return static_cast<double>(compiled.memory_analysis().device().temp_bytes) /
+             (4.0 * kRows * kColumns);
     };
     EXPECT_LT(activations(loss), kLayers + net.plain) << net.name;
-    EXPECT_LT(activations(checkpoint(loss, nothing_saveable())), kLayers + net.repeated) << net.name;
+    EXPECT_LT(activations(checkpoint(loss, nothing_saveable())), kLayers + net.repeated)
+        << net.name;
   }
 }
 
@@ -144,7 +153,8 @@ auto compiled_with_the_bits_of_single_ops(const F& f, const CompileOptions& opti
   apart.fuse = apart.reuse = false;
   const auto lowered = jit(f).lower(args...);
   const auto compiled = lowered.compile(options);
-  const auto got = tree_leaves(compiled(args...)), want = tree_leaves(lowered.compile(apart)(args...));
+  const auto got = tree_leaves(compiled(args...)),
+             want = tree_leaves(lowered.compile(apart)(args...));
   for (size_t i = 0; i < want.size(); ++i) {
     const std::vector<float> a = got[i].astype(DType::kF32).template to_vector<float>();
     const std::vector<float> b = want[i].astype(DType::kF32).template to_vector<float>();
@@ -222,20 +232,29 @@ TEST(Epilogue, IsWhatReadsAProductPieceByPiece) {
                   return r + matmul(tanh(matmul(r, m2)), m);
                 }, x, w, w2), 2);
       // A bias and an activation; then again.
-      EXPECT_EQ(epilogues_of([](const Array& h, const Array& m, const Array& bias, const Array& m2) {
-                  const Array inner = gelu(matmul(h, m) + bias);
-                  return tanh(matmul(inner, m2));
-                }, a, w, b, w2), 2);
+      EXPECT_EQ(epilogues_of(
+                    [](const Array& h, const Array& m, const Array& bias, const Array& m2) {
+                      const Array inner = gelu(matmul(h, m) + bias);
+                      return tanh(matmul(inner, m2));
+                    },
+                    a, w, b, w2),
+                2);
       // Whole rows: a softmax of a product.
-      EXPECT_EQ(epilogues_of([](const Array& h, const Array& m) { return softmax(matmul(h, m)); }, a, w), 1);
+      EXPECT_EQ(
+          epilogues_of([](const Array& h, const Array& m) { return softmax(matmul(h, m)); }, a, w),
+          1);
       // A gate: the later product is followed.
       EXPECT_EQ(epilogues_of([](const Array& h, const Array& m) {
                   return silu(matmul(h, m)) * matmul(h, m * 0.5);
                 }, a, w), 1);
       // Rows over columns in memory.
-      EXPECT_EQ(epilogues_of([](const Array& h, const Array& m) {
-                  return exp(matmul(swapaxes(m, 0, 1), swapaxes(h, 1, 2).reshape({300, -1}).reshape({-1, 300})));
-                }, a, w), 1);
+      EXPECT_EQ(epilogues_of(
+                    [](const Array& h, const Array& m) {
+                      return exp(matmul(swapaxes(m, 0, 1),
+                                        swapaxes(h, 1, 2).reshape({300, -1}).reshape({-1, 300})));
+                    },
+                    a, w),
+                1);
     }
 }
 
@@ -257,7 +276,9 @@ TEST(Epilogue, NeedsAProductThatNothingElseReadsAndMemoryThatIsThere) {
   EXPECT_EQ(count(points, values(1, {8, 40}), values(2, {40, 2048})), 1);
   EXPECT_EQ(count(points, a, w), 0);
   // Sums over rows, and results of another size.
-  EXPECT_EQ(epilogues_of([](const Array& x, const Array& m) { return sum(exp(matmul(x, m)), {0}); }, a, w), 0);
+  EXPECT_EQ(epilogues_of([](const Array& x, const Array& m) { return sum(exp(matmul(x, m)), {0}); },
+                         a, w),
+            0);
   EXPECT_EQ(epilogues_of([](const Array& x, const Array& m) {
               return matmul(x, m).astype(DType::kBF16);
             }, a, w), 0);
@@ -303,14 +324,19 @@ TEST(Prologue, MakesAnOperandThatNothingElseReads) {
       };
       EXPECT_EQ(prologues_of(cast, x, w), 2);
       // Not much work, which might be done several times.
-      EXPECT_EQ(prologues_of([](const Array& a, const Array& m) { return matmul(silu(a) * a, m); }, x, w), 0);
-      EXPECT_EQ(prologues_of([](const Array& a, const Array& m) { return matmul(a, exp(m)); }, x, w), 0);
+      EXPECT_EQ(
+          prologues_of([](const Array& a, const Array& m) { return matmul(silu(a) * a, m); }, x, w),
+          0);
+      EXPECT_EQ(
+          prologues_of([](const Array& a, const Array& m) { return matmul(a, exp(m)); }, x, w), 0);
       // Sums over rows: a gradient of weights. The left operand is stored with k outside.
       EXPECT_EQ(prologues_of([](const Array& a, const Array& d) {
                   return dot_general(a * 2.0, d * 0.5, {0, 1}, {0, 1});
                 }, x, values(3, {2, 150, 33}, t)), 2);
       // Beside an epilogue, and added to a sum.
-      EXPECT_EQ(prologues_of([](const Array& a, const Array& m) { return tanh(matmul(a * a, m)); }, x, w), 1);
+      EXPECT_EQ(
+          prologues_of([](const Array& a, const Array& m) { return tanh(matmul(a * a, m)); }, x, w),
+          1);
       EXPECT_EQ(prologues_of([](const Array& a, const Array& m) {
                   return matmul(a, m) + matmul(a * a, m);
                 }, x, w), 1);
@@ -328,14 +354,19 @@ TEST(Prologue, NeedsMemoryThatIsThereAndASoleReader) {
               const Array s = a * 2.0;
               return std::pair(matmul(s, m), s);
             }, x, w), 0);
-  EXPECT_EQ(prologues_of([](const Array& a, const Array& m) { return matmul(swapaxes(a * 2.0, 0, 1), m); },
-                         values(1, {40, 90}), w), 0);
-  EXPECT_EQ(prologues_of([](const Array& a, const Array& m) { return matmul(softmax(a), m); }, x, w), 0);
+  EXPECT_EQ(prologues_of(
+                [](const Array& a, const Array& m) { return matmul(swapaxes(a * 2.0, 0, 1), m); },
+                values(1, {40, 90}), w),
+            0);
+  EXPECT_EQ(
+      prologues_of([](const Array& a, const Array& m) { return matmul(softmax(a), m); }, x, w), 0);
   // Two arrays that would live on for one.
   EXPECT_EQ(prologues_of([](const Array& a, const Array& m) {
               return matmul(cumsum(a, 0) * cumsum(a, 1), m);
             }, x, w), 0);
-  EXPECT_EQ(prologues_of([](const Array& a, const Array& m) { return matmul(cumsum(a, 0) * 0.5, m); }, x, w), 1);
+  EXPECT_EQ(prologues_of(
+                [](const Array& a, const Array& m) { return matmul(cumsum(a, 0) * 0.5, m); }, x, w),
+            1);
 }
 
 // A loop over layers, and its gradient, under each policy.

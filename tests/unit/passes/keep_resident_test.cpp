@@ -43,8 +43,10 @@ Graph gradient(Form form, const PolicyPtr& policy) {
                         s.b.slice(0, i, i + 1).reshape({kWidth})});
     return sum(square(h));
   };
-  const Stack s{Array::abstract(Shape{kLayers, kWidth, kWidth}), Array::abstract(Shape{kLayers, kWidth})};
-  const Graph traced = jit(grad<0, 1>(loss)).lower(s, Array::abstract(Shape{kRows, kWidth})).graph();
+  const Stack s{Array::abstract(Shape{kLayers, kWidth, kWidth}),
+                Array::abstract(Shape{kLayers, kWidth})};
+  const Graph traced =
+      jit(grad<0, 1>(loss)).lower(s, Array::abstract(Shape{kRows, kWidth})).graph();
   return remove_dead_code(sink_moves(realize_residuals(simplify(traced), nullptr)));
 }
 
@@ -125,7 +127,8 @@ TEST(KeepLast, RoomSavesRoundTrips) {
   const DevicePtr device = Device::virtual_device({1 << 28, 1 << 28, 0}, 1);
   const DefaultDevice guard(device);
   constexpr int64_t kMany = 12, kTokens = 512, kWide = 128;
-  const auto body = checkpoint(layer, save_and_offload_only_these_names({}, {"x", "z"}, MemoryKind::kPinnedHost));
+  const auto body =
+      checkpoint(layer, save_and_offload_only_these_names({}, {"x", "z"}, MemoryKind::kPinnedHost));
   const auto loss = [=](const Stack& s, const Array& x) { return sum(square(scan(body, x, s))); };
   const Stack s{random::normal(random::key(1), {kMany, kWide, kWide}), ones({kMany, kWide})};
   const Array x = random::normal(random::key(2), {kTokens, kWide});
@@ -139,7 +142,8 @@ TEST(KeepLast, RoomSavesRoundTrips) {
   const int64_t all = 2 * kMany * kTokens * kWide * 4;
   const auto roomy = within(least + all);
   EXPECT_LE(roomy.memory_analysis().device().total_bytes, least + all);
-  EXPECT_LT(roomy.memory_analysis().host().total_bytes, lean.memory_analysis().host().total_bytes / 2);
+  EXPECT_LT(roomy.memory_analysis().host().total_bytes,
+            lean.memory_analysis().host().total_bytes / 2);
   EXPECT_EQ(lean.memory_analysis().kept_resident_bytes, 0);
   EXPECT_GT(roomy.memory_analysis().kept_resident_bytes, all / 2);
   EXPECT_THAT(to_string(roomy.memory_analysis()), ::testing::HasSubstr("kept on the device"));

@@ -37,7 +37,8 @@ TEST(LiveSequence, IsWhatPlainVectorsAre) {
     std::iota(naive.order.begin(), naive.order.end(), 0);
     std::shuffle(naive.order.begin(), naive.order.end(), random);
     for (size_t u = 0; u < n; ++u)
-      naive.live[u] = static_cast<int64_t>(below(100)), naive.extra[u] = static_cast<int64_t>(below(9));
+      naive.live[u] = static_cast<int64_t>(below(100)),
+      naive.extra[u] = static_cast<int64_t>(below(9));
     LiveSequence sequence(naive.order, naive.live, naive.extra);
     for (int step = 0; step < 2000; ++step) {
       const auto bytes = static_cast<int64_t>(below(200)) - 100;
@@ -48,7 +49,8 @@ TEST(LiveSequence, IsWhatPlainVectorsAre) {
           sequence.relocate(from, to);
           break;
         case 1:
-          for (size_t i = from; i < to; ++i) naive.live[static_cast<size_t>(naive.order[i])] += bytes;
+          for (size_t i = from; i < to; ++i)
+            naive.live[static_cast<size_t>(naive.order[i])] += bytes;
           sequence.add_live(from, to, bytes);
           break;
         case 2:

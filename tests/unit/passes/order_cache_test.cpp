@@ -13,7 +13,8 @@
 namespace stow {
 namespace {
 
-// Two products of columns with rows, each reduced to a few columns. The one that gives back more goes first.
+// Two products of columns with rows, each reduced to a few columns. The one that gives back more
+// goes first.
 Graph two_products(int64_t n, int64_t n_kept, int64_t m, int64_t m_kept) {
   const auto f = [](const Array& a, const Array& b, const Array& c, const Array& d, const Array& e,
                     const Array& g) {

@@ -29,7 +29,8 @@ class OffloadEffects : public ::testing::Test {
     };
   }
   static Function gradient(const Function& f) {
-    return [f](const Array& a) { return grad([&](const Array& x) { return sum(square(f(x))); })(a); };
+    return
+        [f](const Array& a) { return grad([&](const Array& x) { return sum(square(f(x))); })(a); };
   }
   static MemoryAnalysis plan(const Function& f) {
     return jit(f).lower(Array::abstract({8, 8})).compile().memory_analysis();
@@ -63,7 +64,8 @@ TEST_F(OffloadEffects, AreNotedOfTwoDerivatives) {
 TEST_F(OffloadEffects, AreNotedBesideASecondDerivative) {
   const Function once = gradient(offloaded(of_tanh)), twice = gradient(gradient(of_sin));
   const MemoryAnalysis none = plan([&](const Array& a) { return once(a) + twice(a); });
-  EXPECT_THAT(none.notes, ElementsAre(HasSubstr("offloads what is named 'p', which has no effect")));
+  EXPECT_THAT(none.notes,
+              ElementsAre(HasSubstr("offloads what is named 'p', which has no effect")));
 }
 
 // One region of several that moves its value is enough.

@@ -1,5 +1,5 @@
-// Stacks that become part of what is moved away leave slice by slice: same bits, nothing whole on the
-// device.
+// Stacks that become part of what is moved away leave slice by slice: same bits, nothing whole on
+// the device.
 #include "stowage/passes/spill_stacks.h"
 
 #include <gtest/gtest.h>
@@ -42,7 +42,8 @@ TEST(SpillStacks, ASumOnItsWayToTheHostIsNeverWhole) {
   };
   EXPECT_GT(peak(8 * whole), whole);
   EXPECT_LE(peak(whole / 2), whole / 2);
-  EXPECT_EQ(with(whole / 2)(x, places).to_vector<float>(), with(8 * whole)(x, places).to_vector<float>());
+  EXPECT_EQ(with(whole / 2)(x, places).to_vector<float>(),
+            with(8 * whole)(x, places).to_vector<float>());
 }
 
 TEST(SpillStacks, WhatElseIsReadOrStaysIsLeftAlone) {
@@ -52,10 +53,13 @@ TEST(SpillStacks, WhatElseIsReadOrStaysIsLeftAlone) {
     return equal(spill_stacks(graph), graph);
   };
   const auto stack_of = [](const Array& a) {
-    const auto step = [&](const None&, const Array& i) { return std::pair(None{}, a * i.astype(DType::kF32)); };
+    const auto step = [&](const None&, const Array& i) {
+      return std::pair(None{}, a * i.astype(DType::kF32));
+    };
     return scan(step, None{}, arange(0, 8)).second;
   };
-  EXPECT_FALSE(stays([=](const Array& a, const Array&) { return device_put(stack_of(a) * 2.0f, kHost); }));
+  EXPECT_FALSE(
+      stays([=](const Array& a, const Array&) { return device_put(stack_of(a) * 2.0f, kHost); }));
   EXPECT_TRUE(stays([=](const Array& a, const Array&) { return stack_of(a) * 2.0f; }));
   EXPECT_TRUE(stays([=](const Array& a, const Array&) {
     const Array s = stack_of(a);

@@ -131,7 +131,8 @@ TEST(SumsOfBroadcasts, WorkOnWholeArraysIsNotRepeated) {
   EXPECT_EQ(n, 1);
 }
 
-// An exponential over what near caches hold is stored for the second of two sums; a large one is repeated.
+// An exponential over what near caches hold is stored for the second of two sums; a large one is
+// repeated.
 TEST(SumsOfBroadcasts, FunctionsOverLittleAreComputedOnce) {
   const auto f = [](const Array& a, const Array& b) {
     const Array y = exp(expand_dims(a, 2) + expand_dims(b, 0));

@@ -210,7 +210,8 @@ TEST_F(Tiles, TheGradientOfAnEmbeddingOnTheHostIsNeverDense) {
     const auto loss = [&](const Array& table) {
       return sum(take(table, s.at("tokens"), 0, IndexMode::kFill) * s.at("weight"));
     };
-    const Array kept = device_put(grad(loss, {.on_device = true})(device_put(s.at("table"), kDevice)), kHost);
+    const Array kept =
+        device_put(grad(loss, {.on_device = true})(device_put(s.at("table"), kDevice)), kHost);
     const Array g = device_put(kept, kDevice);
     const Array scale = minimum(1.0 / sqrt(sum(sum(g * g, -1))), 1.0);
     return State{{"table", device_put(device_put(s.at("table"), kDevice) - scale * g, kHost)}};
@@ -300,8 +301,8 @@ TEST_F(Tiles, WorkThatWaitsForItsOwnNormIsCutInTwo) {
   expect_same_bits(f, g, m);
 }
 
-// The norm of the old array is of other tiles than the update, and must be there before it: bytes of
-// the device that the other order spares are no reason to hold the array twice.
+// The norm of the old array is of other tiles than the update, and must be there before it: bytes
+// of the device that the other order spares are no reason to hold the array twice.
 TEST_F(Tiles, AnUpdateBesideANormOfTheOldIsInPlace) {
   const auto f = [](const Array& w) {
     const Array here = device_put(w, kDevice);
@@ -440,8 +441,8 @@ TEST_F(Tiles, AnUpdateThatWaitsForNothingElseHappensInTheBackwardPass) {
     }
 }
 
-// The same by an optimizer whose moments are codes with a scale of each row: the row's largest is found,
-// kept and divided by.
+// The same by an optimizer whose moments are codes with a scale of each row: the row's largest is
+// found, kept and divided by.
 struct CompactLearner {
   MemoryKind moments = kDevice;
   using AllState = std::pair<Array, optim::OptState>;
@@ -569,7 +570,9 @@ TEST_F(Tiles, AnUpdateThatNeedNotWaitForTheLayersIsDoneBesideThem) {
 TEST_F(Tiles, WhatWaitsForTheLayersOrIsNotCutEvenlyStaysApart) {
   const Array x = noise(9, {32, 64});
   for (const LearnerWithHead& learner :
-       {LearnerWithHead{.clips = true}, LearnerWithHead{.width = 97, .learner = {.weights = kHost, .moments = kHost, .layers = 7}}}) {
+       {LearnerWithHead{.clips = true},
+        LearnerWithHead{.width = 97,
+        .learner = {.weights = kHost, .moments = kHost, .layers = 7}}}) {
     const Graph graph = learner.graph(x);
     EXPECT_TRUE(equal(stream_tiles(graph, {.bytes = 1 << 10, .match_backward_scan = true}),
                       stream_tiles(graph, {.bytes = 1 << 10})));
@@ -639,7 +642,8 @@ TEST_F(Tiles, WhatWaitsForItsOwnNormIsMadeAgainWhereItIsTooMuch) {
     const Array clipped = scaled / maximum(1.0f, sqrt(mean(square(scaled))));
     return State{{"p", device_put(p - clipped * sqrt(mean(square(p))), kHost)}};
   };
-  const Array g = device_put(noise(1, {64, 32, 96}), kHost), p = device_put(noise(2, {64, 32, 96}), kHost);
+  const Array g = device_put(noise(1, {64, 32, 96}), kHost),
+              p = device_put(noise(2, {64, 32, 96}), kHost);
   expect_same_bits(f, g, p);
   const auto with = [&](int64_t capacity) {
     JitOptions options = tiled(1 << 14);
@@ -669,8 +673,8 @@ TEST_F(Tiles, WhatComesToTheDeviceAndGoesBackUnchangedStaysWhereItIs) {
   EXPECT_EQ(count_ops(simplify(lowered.graph()), OpKind::kDevicePut, true), 2);
 }
 
-// Random numbers are drawn a tile at a time where they go to the host or disk: a tile has the counts
-// that it would have in the whole.
+// Random numbers are drawn a tile at a time where they go to the host or disk: a tile has the
+// counts that it would have in the whole.
 TEST_F(Tiles, RandomNumbersHaveTheSameBitsInTiles) {
   for (const Shape& shape : {Shape{64, 96}, Shape{7, 9, 101}, Shape{10007}}) {
     SCOPED_TRACE(to_string(shape));
@@ -697,7 +701,8 @@ TEST_F(Tiles, RandomNumbersForTheHostAreNeverWhole) {
     return step.lower(random::key(0)).compile().memory_analysis().device().total_bytes;
   };
   // Tiles are of four times the bytes asked for where there are many.
-  for (const Shape& shape : {Shape{1 << 18}, Shape{1 << 20}, Shape{3, 127, 1 << 10}, Shape{1'000'003}})
+  for (const Shape& shape :
+       {Shape{1 << 18}, Shape{1 << 20}, Shape{3, 127, 1 << 10}, Shape{1'000'003}})
     EXPECT_LE(peak(shape), 4 * (16 << 10)) << to_string(shape);
 }
 

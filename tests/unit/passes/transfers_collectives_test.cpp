@@ -1,5 +1,5 @@
-// Collectives beside the computation: a layer's weights are gathered while the layer before computes,
-// its gradients reduced while the next one does. The same bits, within every budget.
+// Collectives beside the computation: a layer's weights are gathered while the layer before
+// computes, its gradients reduced while the next one does. The same bits, within every budget.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -106,9 +106,8 @@ std::vector<const Loop*> loops_of(const std::vector<Instruction>& list) {
   return loops;
 }
 
-
-// Of a loop: starts of gathers for the next iteration that stand before this one's first product, and
-// dones of reductions of the iteration before.
+// Of a loop: starts of gathers for the next iteration that stand before this one's first product,
+// and dones of reductions of the iteration before.
 struct Across {
   int gathers = 0, reductions = 0, copies = 0;
 };
@@ -239,16 +238,19 @@ TEST_F(CollectivesAhead, MoreMemoryStartsMoreAheadAndTheLeastNone) {
   }
 }
 
-// A layer's weights are gathered in one direction and its gradients reduced in the other, on one stream.
+// A layer's weights are gathered in one direction and its gradients reduced in the other, on one
+// stream.
 TEST_F(CollectivesAhead, AShardedStepTakesLittleLongerThanItsComputationOrItsNetwork) {
   constexpr int64_t kMany = 16, kWide = 1024, kMiddle = 4096, kTokens = 8 * 1024;
-  const Weights w{device_put(Array::abstract({kMany, kWide, kMiddle}), layers(MemoryKind::kDevice)),
-                  device_put(Array::abstract({kMany, kMiddle, kWide}), layers(MemoryKind::kDevice))};
+  const Weights w{
+      device_put(Array::abstract({kMany, kWide, kMiddle}), layers(MemoryKind::kDevice)),
+      device_put(Array::abstract({kMany, kMiddle, kWide}), layers(MemoryKind::kDevice))};
   const Array x = device_put(Array::abstract({kTokens, kWide}), rows());
   const auto lowered = gradient({}).lower(w, x);
   const auto plain = lowered.compile(within(kLarge, 0));
   const auto ahead = lowered.compile(within(kLarge, CompileOptions().transfers_ahead));
-  for (const auto& [times, most] : {std::pair(0.5, 1.05), std::pair(1.0, 1.1), std::pair(2.0, 1.05)}) {
+  for (const auto& [times, most] :
+       {std::pair(0.5, 1.05), std::pair(1.0, 1.1), std::pair(2.0, 1.05)}) {
     const DeviceDescription device = slow_network(plain.executable().schedule(), times);
     const Simulation one = simulate(plain.executable().schedule(), device),
                      s = simulate(ahead.executable().schedule(), device);

@@ -87,9 +87,9 @@ TEST_F(Transfers, WhatEntersABlockComesBackAheadOfTheBlockBefore) {
       const auto body = [](const Array& h, const Weights& w) {
         return matmul(tanh(matmul(h, w.w1)), w.w2);
       };
-      return sum(nested_scan(body, x, p,
-                             {.blocks = {3},
-                              .block_policy = save_and_offload_only_these_names({}, {"block_in"})}));
+      return sum(nested_scan(
+          body, x, p,
+          {.blocks = {3}, .block_policy = save_and_offload_only_these_names({}, {"block_in"})}));
     })(w);
   });
   const auto lowered = f.lower(w, x_);
@@ -257,8 +257,9 @@ TEST_F(Transfers, LayersHideTheirMovesScannedAndUnrolled) {
                            if (scanned) return sum(square(scan(body, x, w)));
                            Array h = x;
                            for (int64_t i = 0; i < kMany; ++i)
-                             h = body(h, Weights{w.w1.slice(0, i, i + 1).reshape({kWide, kMiddle}),
-                                                 w.w2.slice(0, i, i + 1).reshape({kMiddle, kWide})});
+                             h = body(h,
+                                      Weights{w.w1.slice(0, i, i + 1).reshape({kWide, kMiddle}),
+                                              w.w2.slice(0, i, i + 1).reshape({kMiddle, kWide})});
                            return sum(square(h));
                          })).lower(w, x);
     for (const int64_t budget : {200 * kMiB, 300 * kMiB}) {

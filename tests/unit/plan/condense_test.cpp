@@ -38,12 +38,13 @@ Array step(const Array& x, const Array& w) { return tanh(matmul(x, w)) + 0.1 * s
 const std::vector<Case> kCases = {
     {"scan",
      [](const Array& w, const Array& x) {
-       return sum(scan([&](const Array& h, const Array& s) { return step(h, w) + s; }, x, arange(kSteps, DType::kF32)));
+       return sum(scan([&](const Array& h, const Array& s) { return step(h, w) + s; }, x,
+                       arange(kSteps, DType::kF32)));
      }},
     {"checkpointed",
      [](const Array& w, const Array& x) {
-       return sum(scan(checkpoint([&](const Array& h, const Array& s) { return step(h, w) + s; }), x,
-                       arange(kSteps, DType::kF32)));
+       return sum(scan(checkpoint([&](const Array& h, const Array& s) { return step(h, w) + s; }),
+                       x, arange(kSteps, DType::kF32)));
      }},
     {"weights",
      [](const Array& w, const Array& x) {
@@ -57,9 +58,10 @@ const std::vector<Case> kCases = {
      }},
     {"offloaded",
      [](const Array& w, const Array& x) {
-       return sum(nested_scan([&](const Array& h, const Array& s) { return step(h, w) + s; }, x,
-                              arange(kSteps, DType::kF32),
-                              {.block_policy = save_and_offload_only_these_names({}, {"block_in"})}));
+       return sum(
+           nested_scan([&](const Array& h, const Array& s) { return step(h, w) + s; }, x,
+                       arange(kSteps, DType::kF32),
+                       {.block_policy = save_and_offload_only_these_names({}, {"block_in"})}));
      }},
 };
 
@@ -69,8 +71,9 @@ TEST_P(Condense, KeepsWhatLivesTogether) {
   const DevicePtr device = Device::virtual_device(
       {Device::unlimited_bytes(), Device::unlimited_bytes(), Device::unlimited_bytes()}, 1);
   const DefaultDevice guard(device);
-  const auto compiled =
-      jit(grad<0, 1>(GetParam().net)).lower(Array::abstract({4, 4}), Array::abstract({3, 4})).compile();
+  const auto compiled = jit(grad<0, 1>(GetParam().net))
+                            .lower(Array::abstract({4, 4}), Array::abstract({3, 4}))
+                            .compile();
   const Lifetimes lifetimes = compute_lifetimes(compiled.executable().schedule());
   const std::vector<int64_t> kept = kept_before(lifetimes);
   const pack::Problem condensed = condense(lifetimes.problem, kept);

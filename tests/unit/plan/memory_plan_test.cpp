@@ -224,8 +224,8 @@ TEST(Memory, DonatedUpdateIsInPlace) {
   EXPECT_GE(kept.total_bytes, 5 * bytes);
 }
 
-// A plan takes time and memory by what a graph says, and not by how often its loops say it. The stack
-// that the scan makes may lie over the one that it reads, slice over slice.
+// A plan takes time and memory by what a graph says, and not by how often its loops say it. The
+// stack that the scan makes may lie over the one that it reads, slice over slice.
 TEST(Memory, AStackOfVeryManySlotsHasOneLife) {
   const Result<GraphPtr> graph = parse_graph(R"(
 graph(%0: f32[500000,4] "x", %1: f32[4] "c") {
@@ -239,14 +239,16 @@ graph(%0: f32[500000,4] "x", %1: f32[4] "c") {
   %5 = cos(%4) : f32[500000,4]
   return %3, %5
 }
-)", "stack");
+)",
+                                             "stack");
   ASSERT_TRUE(graph.ok()) << graph.error();
   std::vector<Bytes> inputs = zeros(**graph);
   for (Bytes& input : inputs)
     for (size_t i = 0; i < input.size(); ++i) input[i] = std::byte(i % 61);  // small floats
   const Execution e = testing::execute(**graph, {}, inputs, 1);
   EXPECT_EQ(e.fault, "");
-  EXPECT_EQ(e.outputs, testing::execute(**graph, {.fuse = false, .reuse = false}, inputs, 1).outputs);
+  EXPECT_EQ(e.outputs,
+            testing::execute(**graph, {.fuse = false, .reuse = false}, inputs, 1).outputs);
   const Lifetimes lifetimes = compute_lifetimes(compile(**graph, {}, 1)->schedule());
   size_t n_rects = 0;
   for (const pack::Buffer& buffer : lifetimes.problem.buffers) n_rects += buffer.rects.size();

@@ -1,5 +1,5 @@
-// Memory that a device keeps between buffers: no page faults for the next, nothing metered, never in the
-// way of what was admitted.
+// Memory that a device keeps between buffers: no page faults for the next, nothing metered, never
+// in the way of what was admitted.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
@@ -39,7 +39,8 @@ TEST(IdleMemory, IsGivenBackBeforeItIsInTheWay) {
   constexpr int64_t kCapacity = 16 << 20;
   const DevicePtr device = Device::cpu_with_capacity(kCapacity, 1);
   const auto in_use = [&] {
-    return device->in_use_bytes(MemoryKind::kDevice) + device->in_use_bytes(MemoryKind::kPinnedHost);
+    return device->in_use_bytes(MemoryKind::kDevice) +
+           device->in_use_bytes(MemoryKind::kPinnedHost);
   };
   std::mt19937 random(1);
   std::vector<DeviceBufferPtr> held;

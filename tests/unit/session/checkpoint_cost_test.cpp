@@ -1,4 +1,5 @@
-// A checkpoint around much of a program that needs more than keeping everything is named in the plan.
+// A checkpoint around much of a program that needs more than keeping everything is named in the
+// plan.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -37,10 +38,10 @@ TEST(CheckpointCost, OfOneAroundAWholeNetIsSaid) {
   const int64_t more = again.device().total_bytes - kept.device().total_bytes;
   ASSERT_GT(more, 0);
   EXPECT_THAT(again.limits, IsEmpty());
-  EXPECT_THAT(again.notes,
-              ElementsAre(StartsWith(fmt::format("checkpoint at checkpoint_cost_test.cpp:{} raises the peak "
-                                                 "by about {}, against keeping every value: ",
-                                                 line, format_bytes(more)))));
+  EXPECT_THAT(again.notes, ElementsAre(StartsWith(fmt::format(
+                               "checkpoint at checkpoint_cost_test.cpp:{} raises the peak "
+                               "by about {}, against keeping every value: ",
+                               line, format_bytes(more)))));
   EXPECT_THAT(to_string(again), HasSubstr("note: checkpoint at "));
 }
 

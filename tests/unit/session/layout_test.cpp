@@ -4,12 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <array>
 #include <limits>
 #include <vector>
 
 #include "stowage/base/inside.h"
 #include "stowage/ir/schedule_printer.h"
+#include "stowage/session/plan_score.h"
 #include "stowage/session/plan_search.h"
 #include "stowage/stowage.h"
 #include "tests/support/realized.h"
@@ -38,13 +38,6 @@ Graph two_products() {
                                .lower(Arrays{a(256, 8), a(8, 256), a(256, 240), a(240, 512)},
                                       Arrays{a(512, 8), a(8, 512), a(512, 2)})
                                .graph());
-}
-
-TEST(Shortfall, SumsWhatEachKindLacks) {
-  const Device::Capacities capacities = {4, 5, 9};
-  EXPECT_EQ(shortfall(std::array<int64_t, kNumMemoryKinds>{10, 5, 0}, capacities), 6);
-  EXPECT_EQ(shortfall(std::array<int64_t, kNumMemoryKinds>{10, 7, 10}, capacities), 9);
-  EXPECT_EQ(shortfall(std::array<int64_t, kNumMemoryKinds>{4, 5, 9}, capacities), 0);
 }
 
 TEST(OrderedGraph, ItsLayoutIsOfTheOrderOfTheFewestDeviceBytes) {
@@ -83,7 +76,7 @@ TEST(OrderedGraph, NoLayoutFallsShortByLessThanItsBound) {
     EXPECT_EQ(bound, std::max<int64_t>(least - capacity, 0)) << capacity;
     LowerOptions chosen = options;
     const Planned planned = std::move(ordered).lay_out(capacities, chosen);
-    EXPECT_GE(shortfall(planned.plan.analysis, capacities), bound) << capacity;
+    EXPECT_GE(score_of(planned.plan.analysis, capacities).shortfall, bound) << capacity;
   }
 }
 

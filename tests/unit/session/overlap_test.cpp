@@ -26,7 +26,9 @@ Planned plain_plan() {
   };
   const ArrayType weight{DType::kF32, Shape{kWidth, kWidth}, MemoryKind::kPinnedHost};
   const Graph traced =
-      jit(f).lower(std::vector<Array>(6, Array::abstract(weight)), Array::abstract({kWidth, kWidth})).graph();
+      jit(f)
+          .lower(std::vector<Array>(6, Array::abstract(weight)), Array::abstract({kWidth, kWidth}))
+          .graph();
   const Graph graph = testing::realized(traced);
   const Schedule schedule = lower(graph, {});
   return {schedule, make_plan(schedule, kFinalEffort)};
@@ -46,11 +48,12 @@ TEST(Overlap, LeavesAPlanThatIsNotWorthIt) {
   capacities[0] = 2 * plain.plan.analysis.device().total_bytes;
   int n_asked = 0;
   const auto overlapped = [&](bool is_worth_it) {
-    return overlap(plain, 8, capacities, *usual_cpu(), {}, 1, {}, [&, is_worth_it](const Schedule& schedule) {
-      EXPECT_TRUE(has_moves_ahead(schedule));
-      ++n_asked;
-      return is_worth_it;
-    });
+    return overlap(plain, 8, capacities, *usual_cpu(), {}, 1, {},
+                   [&, is_worth_it](const Schedule& schedule) {
+                     EXPECT_TRUE(has_moves_ahead(schedule));
+                     ++n_asked;
+                     return is_worth_it;
+                   });
   };
   EXPECT_EQ(print(overlapped(false).schedule), print(plain.schedule));
   EXPECT_GE(n_asked, 1);
@@ -71,7 +74,8 @@ TEST(Overlap, IsForTheDeviceThatIsNamed) {
         const auto step_s = [&](const DeviceDescription& device) {
           return simulate(overlap(plain, 8, capacities, device).schedule, d).step_s;
         };
-        EXPECT_LE(step_s(d), 1.001 * step_s(*usual_cpu())) << name << " " << slower << " " << percent;
+        EXPECT_LE(step_s(d), 1.001 * step_s(*usual_cpu()))
+            << name << " " << slower << " " << percent;
         EXPECT_LT(step_s(d), simulate(plain.schedule, d).step_s);
         EXPECT_EQ(hides_well(plain.schedule, d),
                   simulate(plain.schedule, d).step_s <= 1.03 * simulate(plain.schedule, d).bound_s);

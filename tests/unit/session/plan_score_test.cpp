@@ -3,8 +3,9 @@
 
 #include <gtest/gtest.h>
 
-#include "stowage/runtime/null/built_in_devices.h"
-#include "tests/support/schedule_kit.h"
+#include <array>
+
+#include "stowage/base/inside.h"
 
 namespace stow {
 namespace {
@@ -40,6 +41,13 @@ TEST(PlanScore, ThenFewerBytes) {
                {.device_bytes = kFewDeviceBytes + 1, .other_bytes = 1});
   const PlanScore same = {.step_s = 1, .device_bytes = 1, .other_bytes = 1};
   EXPECT_FALSE(is_better(same, same));
+}
+
+TEST(Shortfall, SumsWhatEachKindLacks) {
+  const Device::Capacities capacities = {4, 5, 9};
+  EXPECT_EQ(shortfall(std::array<int64_t, kNumMemoryKinds>{10, 5, 0}, capacities), 6);
+  EXPECT_EQ(shortfall(std::array<int64_t, kNumMemoryKinds>{10, 7, 10}, capacities), 9);
+  EXPECT_EQ(shortfall(std::array<int64_t, kNumMemoryKinds>{4, 5, 9}, capacities), 0);
 }
 
 TEST(PlanScore, CountsWhatIsAboveEachCapacity) {

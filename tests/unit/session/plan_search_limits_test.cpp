@@ -1,5 +1,5 @@
-// Bounds of passes and searches, lowered until they take effect: each is reported once, and the plan is
-// right all the same.
+// Bounds of passes and searches, lowered until they take effect: each is reported once, and the
+// plan is right all the same.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -52,7 +52,8 @@ Graph prepared(const Graph& traced) {
 }
 
 // What a plan that was found in any way computes, on devices of exactly its size.
-std::vector<Bytes> run(const Planned& planned, const Graph& graph, const std::vector<Bytes>& inputs) {
+std::vector<Bytes> run(const Planned& planned, const Graph& graph,
+                       const std::vector<Bytes>& inputs) {
   EXPECT_EQ(testing::check_lives(planned.schedule), "");
   Device::Capacities capacities{};
   for (size_t kind = 0; kind < capacities.size(); ++kind)
@@ -163,7 +164,8 @@ TEST(SearchLimits, OfBuffersThatAreSearched) {
     EXPECT_GE(reported, bounded.arena_bytes[0] > whole.arena_bytes[0] ? 1 : 0);
     if (reported == 0 || n_reported++ > 0) continue;
     EXPECT_THAT(to_string(bounded.analysis), HasSubstr("limit: pack: "));
-    EXPECT_THAT(to_string(bounded.analysis), HasSubstr("were packed greedily; up to 3 are searched"));
+    EXPECT_THAT(to_string(bounded.analysis),
+                HasSubstr("were packed greedily; up to 3 are searched"));
     const std::vector<Bytes> inputs = inputs_of(graph);
     EXPECT_EQ(run({schedule, bounded}, graph, inputs), run_plainly(graph, inputs));
   }
@@ -197,7 +199,8 @@ Offloaded offloaded(double room) {
     w.push_back(Array::abstract(ArrayType{DType::kF32, Shape{32, 32}, host}));
   Offloaded o{prepared(jit(step).lower(w, Array::abstract({16, 32})).graph()), {}};
   o.options.capacities[0] = 1;
-  const auto least = search_plan(o.graph, o.options, *host_target(1)).planned.plan.analysis.device().total_bytes;
+  const auto least =
+      search_plan(o.graph, o.options, *host_target(1)).planned.plan.analysis.device().total_bytes;
   o.options.capacities[0] = static_cast<int64_t>(room * static_cast<double>(least));
   return o;
 }
@@ -226,9 +229,10 @@ TEST(SearchLimits, OfMovesAhead) {
   EXPECT_EQ(count(check_search(o, {.overlap = {.trials = 1}}), "overlap: "), 0);
   const OverlapLimits bounds[] = {{.trial_instants = 1}, {.total_instants = 1}, {.work = 0}};
   for (const OverlapLimits& bound : bounds)
-    EXPECT_THAT(check_search(o, {.overlap = bound}),
-                Contains("overlap: choices of moves that run ahead were tried up to a limit of work; "
-                         "others may hide more"));
+    EXPECT_THAT(
+        check_search(o, {.overlap = bound}),
+        Contains("overlap: choices of moves that run ahead were tried up to a limit of work; "
+                 "others may hide more"));
 }
 
 // ---- recomputation and repetition ----
@@ -267,8 +271,10 @@ TEST(SearchLimits, OfValuesThatAreKeptInTurn) {
     for (const Array& v : w) h = h + sin(matmul(sin(h), v) * gelu(h));
     return sum(square(h));
   };
-  const Graph graph = simplify(flatten_all(
-      jit(grad(loss)).lower(Arrays(7, Array::abstract({8, 8})), Array::abstract({512, 8})).graph()));
+  const Graph graph =
+      simplify(flatten_all(jit(grad(loss))
+                               .lower(Arrays(7, Array::abstract({8, 8})), Array::abstract({512, 8}))
+                               .graph()));
   const std::vector<Bytes> inputs = inputs_of(graph), want = testing::evaluate(graph, inputs);
   PassReport report;
   EXPECT_EQ(testing::evaluate(realize_residuals(graph, nullptr, &report), inputs), want);

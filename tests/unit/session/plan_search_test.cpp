@@ -1,5 +1,6 @@
-// Plans of one program for several capacities: within them, and no slower for more memory. Bounds of the
-// search's work are those of plan_search_limits_test.cpp, random programs those of the fuzz tests.
+// Plans of one program for several capacities: within them, and no slower for more memory. Bounds
+// of the search's work are those of plan_search_limits_test.cpp, random programs those of the fuzz
+// tests.
 #include "stowage/session/plan_search.h"
 
 #include <gtest/gtest.h>
@@ -19,8 +20,8 @@ namespace {
 
 using Arrays = std::vector<Array>;
 constexpr MemoryKind kHost = MemoryKind::kPinnedHost;
-// A step may take so much longer than one for less memory: a search ends where a step is within 3 % of its
-// busiest stream (hides_well), which has some launches more or fewer by how work is tiled.
+// A step may take so much longer than one for less memory: a search ends where a step is within 3 %
+// of its busiest stream (hides_well), which has some launches more or fewer by how work is tiled.
 constexpr double kAsFast = 1.05;
 
 // A training step whose weights lie on the host.
@@ -92,7 +93,8 @@ TEST(PlanSearch, NoMoveRunsAheadUnlessItMay) {
   EXPECT_FALSE(has_moves_ahead(planned_within(graph, capacity, options).schedule));
 }
 
-// An array of the host that is larger than the device, and smaller than a tile of a device without bound.
+// An array of the host that is larger than the device, and smaller than a tile of a device without
+// bound.
 TEST(PlanSearch, FindsTilesThatFit) {
   const auto f = [](const Array& x) {
     return device_put(tanh(device_put(x, MemoryKind::kDevice)), kHost);

@@ -101,18 +101,43 @@ TEST(Config, TomlRoundTripsEveryKey) {
   const std::vector<std::string> files = {
       "model.path=some/model", "data.pack=true", "data.mask_prompt=false", "data.shuffle=false",
       "data.length_buckets=true", "data.too_long=drop", "eval.batch=6", "eval.seq=3"};
-  const std::vector<std::string> common = {
-      "data.accumulate=2", "eval.patience=4", "eval.keep_best=true", "train.ema=0.5", "memory.frozen=disk", "data.path=a \"b\"\\\t.txt", "data.batch=6",
-      "mesh.replica=2", "mesh.data=3", "mesh.model=3", "mesh.sequence=true",
-      "mesh.parameters=sharded", "mesh.optimizer=replicated", "runtime.timeout=5", "runtime.reduce=native",
-      "data.seq=6", "optimizer.lr=0.1", "optimizer.warmup=0", "optimizer.clip=0",
-      "optimizer.freeze=embed,layers/w?", "train.steps=12",
-      "train.seed=13", "train.out=some/where", "train.checkpoint_every=0", "train.eval_every=7",
-      "train.tensorboard=some/board",
-      "train.compute=bf16", "runtime.platform=virtual",
-      "runtime.disk_folder=some/folder", "memory.host=5MiB", "memory.disk=7MiB",
-      "memory.policy=offload_named", "memory.activations=disk", "memory.optimizer=disk",
-      "memory.parameters=pinned_host", "memory.gradients=device", "memory.feed_forward=whole"};
+  const std::vector<std::string> common = {"data.accumulate=2",
+                                           "eval.patience=4",
+                                           "eval.keep_best=true",
+                                           "train.ema=0.5",
+                                           "memory.frozen=disk",
+                                           "data.path=a \"b\"\\\t.txt",
+                                           "data.batch=6",
+                                           "mesh.replica=2",
+                                           "mesh.data=3",
+                                           "mesh.model=3",
+                                           "mesh.sequence=true",
+                                           "mesh.parameters=sharded",
+                                           "mesh.optimizer=replicated",
+                                           "runtime.timeout=5",
+                                           "runtime.reduce=native",
+                                           "data.seq=6",
+                                           "optimizer.lr=0.1",
+                                           "optimizer.warmup=0",
+                                           "optimizer.clip=0",
+                                           "optimizer.freeze=embed,layers/w?",
+                                           "train.steps=12",
+                                           "train.seed=13",
+                                           "train.out=some/where",
+                                           "train.checkpoint_every=0",
+                                           "train.eval_every=7",
+                                           "train.tensorboard=some/board",
+                                           "train.compute=bf16",
+                                           "runtime.platform=virtual",
+                                           "runtime.disk_folder=some/folder",
+                                           "memory.host=5MiB",
+                                           "memory.disk=7MiB",
+                                           "memory.policy=offload_named",
+                                           "memory.activations=disk",
+                                           "memory.optimizer=disk",
+                                           "memory.parameters=pinned_host",
+                                           "memory.gradients=device",
+                                           "memory.feed_forward=whole"};
   const TrainConfig defaults = load_train_config({}).value();
   std::set<std::string_view> changed;
   using Lists = std::vector<std::string>;
@@ -125,12 +150,11 @@ TEST(Config, TomlRoundTripsEveryKey) {
                      "lora.dropout=0.25", "model.dtype=bf16", "eval.data=held.jsonl"}),
         join(files, {"lora.init=some/adapter", "data.valid_fraction=0.125"}),
         join(sizes, {"optimizer.name=lion", "optimizer.weight_decay=0",
-                                 "optimizer.beta1=0.123456789", "optimizer.beta2=0.999",
-                                 "optimizer.moments=8bit", "optimizer.total_steps=11", "train.loss_chunk=4"}),
-        join(sizes, {"optimizer.name=rmsprop", "optimizer.eps=0.5",
-                                 "optimizer.momentum=0.25", "optimizer.nesterov=true",
-                                 "optimizer.schedule=constant", "train.vocab_block=5",
-                                 "mesh.sequence=false", "mesh.model=1"}),
+                     "optimizer.beta1=0.123456789", "optimizer.beta2=0.999",
+                     "optimizer.moments=8bit", "optimizer.total_steps=11", "train.loss_chunk=4"}),
+        join(sizes, {"optimizer.name=rmsprop", "optimizer.eps=0.5", "optimizer.momentum=0.25",
+                     "optimizer.nesterov=true", "optimizer.schedule=constant",
+                     "train.vocab_block=5", "mesh.sequence=false", "mesh.model=1"}),
         join(sizes, {"memory.loss=whole"})}) {
     std::vector<std::string> settings = common;
     settings.insert(settings.end(), own.begin(), own.end());
@@ -194,8 +218,7 @@ TEST(Config, SettingsThatAreWrong) {
        "not '2147483648'"},
       {"optimizer.beta1=0.99999999999",
        "--set optimizer.beta1=0.99999999999: optimizer.beta1 takes a number, from 0 to below 1, "
-       "not "
-       "'0.99999999999'"},
+       "not '0.99999999999'"},
       {"model.vocab=255",
        "--set model.vocab=255: model.vocab takes an integer, from 256 to 16777216, not '255'"},
       {"optimizer.lr=nan",
@@ -219,16 +242,14 @@ TEST(Config, SettingsThatAreWrong) {
        "rmsprop, muon, not 'adamm'"},
       {"optimizer.momentum=0.9",
        "optimizer.momentum = 0.9 (--set optimizer.momentum=0.9) has no effect with optimizer.name "
-       "= "
-       "adamw (default); it has one with sgd, rmsprop, adafactor"},
+       "= adamw (default); it has one with sgd, rmsprop, adafactor"},
       {"memory.policy=some",
        "--set memory.policy=some: memory.policy takes one of auto, save_all, save_dots, "
        "save_gate, save_named, offload_named, recompute, offload_carries, offload_all, "
        "nested, offload_nested, not 'some'"},
       {"memory.gradients=here",
        "--set memory.gradients=here: memory.gradients takes one of auto, device, pinned_host, "
-       "disk, "
-       "not 'here'"},
+       "disk, not 'here'"},
       {"memory.gradients=pinned_host",
        "memory.gradients = pinned_host (--set memory.gradients=pinned_host) saves nothing with "
        "runtime.platform = cpu (default): the host's memory is the device's there"},
@@ -236,8 +257,7 @@ TEST(Config, SettingsThatAreWrong) {
        "memory.gradients = disk (--set memory.gradients=disk) needs space there: set memory.disk"},
       {"memory.policy=offload_nested",
        "memory.policy = offload_nested (--set memory.policy=offload_nested) has nowhere to put "
-       "them: "
-       "set memory.disk, or runtime.platform=virtual"},
+       "them: set memory.disk, or runtime.platform=virtual"},
       {"memory.device=0",
        "--set memory.device=0: memory.device takes a size such as 64MiB, at least 1, not '0'"},
       {"memory.device=12parsecs",
@@ -256,9 +276,10 @@ TEST(Config, SettingsThatAreWrong) {
        "the scores would have more elements than any memory: data.batch = 16 (default), data.seq = "
        "2000000000 (--set data.seq=2000000000), model.heads = 4 (default)"}};
   for (const auto& [setting, error] : kWrong) EXPECT_EQ(error_of({setting}), error);
-  EXPECT_EQ(load_train_config({.memory = "12parsecs"}).error(),
-            "--memory 12parsecs: memory.device: expected a size such as 64MiB, 1.5GB or a number of bytes, "
-            "got '12parsecs': 'parsecs' is not a unit");
+  EXPECT_EQ(
+      load_train_config({.memory = "12parsecs"}).error(),
+      "--memory 12parsecs: memory.device: expected a size such as 64MiB, 1.5GB or a number of bytes, "
+      "got '12parsecs': 'parsecs' is not a unit");
 }
 
 TEST(Config, SettingsThatHaveNoEffectTogether) {
@@ -291,9 +312,10 @@ TEST(Config, SettingsThatHaveNoEffectTogether) {
   EXPECT_EQ(error_of({"optimizer.name=sgd", "optimizer.moments=bf16"}),
             "optimizer.moments = bf16 (--set optimizer.moments=bf16) has no effect with "
             "optimizer.momentum = 0 (default): there is no moment; set optimizer.momentum");
-  EXPECT_EQ(error_of({"train.vocab_block=8", "train.loss_chunk=8"}),
-            "train.vocab_block = 8 (--set train.vocab_block=8) does not go with train.loss_chunk = 8 "
-            "(--set train.loss_chunk=8): logits are cut by tokens or by words");
+  EXPECT_EQ(
+      error_of({"train.vocab_block=8", "train.loss_chunk=8"}),
+      "train.vocab_block = 8 (--set train.vocab_block=8) does not go with train.loss_chunk = 8 "
+      "(--set train.loss_chunk=8): logits are cut by tokens or by words");
   EXPECT_EQ(error_of({"memory.loss=whole", "train.loss_chunk=8"}),
             "memory.loss = whole (--set memory.loss=whole) does not go with train.loss_chunk = 8 "
             "(--set train.loss_chunk=8), which says how the loss is computed");

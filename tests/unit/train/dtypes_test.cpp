@@ -28,8 +28,9 @@ TEST(Dtypes, APolicySaysWhatIsComputedIn) {
     const Result<std::string> got = parse_compute_dtype(text);
     ASSERT_TRUE(got.ok()) << text << ": " << got.error();
     EXPECT_EQ(*got, want) << text;
-    EXPECT_EQ(load_train_config({.settings = {std::string("train.compute=") + text}})->train.compute,
-              want);
+    EXPECT_EQ(
+        load_train_config({.settings = {std::string("train.compute=") + text}})->train.compute,
+        want);
   }
 }
 

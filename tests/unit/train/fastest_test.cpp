@@ -20,8 +20,8 @@ struct Search {
   std::vector<Fitting> plans;  // The six shortest by few_ahead_ms.
 };
 
-// Configurations of data/bench, planned for devices/*.toml. In the first two searches the shortest step with few
-// moves ahead is not the shortest after a full search: by 13 % and 3 %.
+// Configurations of data/bench, planned for devices/*.toml. In the first two searches the shortest
+// step with few moves ahead is not the shortest after a full search: by 13 % and 3 %.
 const Search kSearches[] = {
     {"long, RTX 4080", 79.6,
      {{25.612, 20.716, 65.4, 25.198},
@@ -60,8 +60,9 @@ TEST(ExpectedStep, RanksTheBestOfAFullSearchFirst) {
       return expected_step_s(f.few_ahead_ms, f.least_ms, 1 - f.peak_mib / search.budget_mib);
     };
     const auto first_by = [&](const auto& step) {
-      return std::min_element(search.plans.begin(), search.plans.end(),
-                              [&](const Fitting& a, const Fitting& b) { return step(a) < step(b); });
+      return std::min_element(
+          search.plans.begin(), search.plans.end(),
+          [&](const Fitting& a, const Fitting& b) { return step(a) < step(b); });
     };
     const auto best = first_by([](const Fitting& f) { return f.searched_ms; });
     EXPECT_EQ(first_by(expected), best) << search.name;

@@ -39,8 +39,9 @@ TEST(WeightSharding, OfADecoderIsThatOfItsAxisNames) {
         const Result<AxisSharding> named =
             axis_sharding_of(nn::decoder_pspec(decoder, path, all), type, mesh);
         ASSERT_TRUE(named) << named.error();
-        EXPECT_EQ(to_string(weight_sharding(config, mesh, path, type, weight_axes(decoder, path)), mesh),
-                  to_string(*named, mesh))
+        EXPECT_EQ(
+            to_string(weight_sharding(config, mesh, path, type, weight_axes(decoder, path)), mesh),
+            to_string(*named, mesh))
             << path << " " << config.mesh.parameters;
       }
     }

@@ -53,7 +53,8 @@ std::vector<File> weights() {
     const bool is_norm = names[n].find("norm") != std::string::npos;
     for (int64_t i = 0; i < leaves[n].size(); ++i) {
       const auto x = static_cast<double>(i);
-      const auto wave = static_cast<float>(0.05 * std::sin(1.7 * x + 0.3 * x * x + static_cast<double>(n)));
+      const auto wave =
+          static_cast<float>(0.05 * std::sin(1.7 * x + 0.3 * x * x + static_cast<double>(n)));
       file.values.push_back(is_norm ? 1 + wave : wave);
     }
     files.push_back(std::move(file));
@@ -71,7 +72,8 @@ class DecoderSteps : public ::testing::Test {
     EXPECT_TRUE(save_safetensors(path, tensors).ok());
     return path;
   }
-  std::string write_tokens(std::vector<int32_t> tokens, std::vector<int64_t> shape = {3, 21}) const {
+  std::string write_tokens(std::vector<int32_t> tokens,
+                           std::vector<int64_t> shape = {3, 21}) const {
     const std::string path = folder_ / "tokens.safetensors";
     EXPECT_TRUE(save_safetensors(path, std::vector<TensorBytes>{{"tokens", DType::kI32, shape,
                                                                  std::as_bytes(std::span(tokens))}})
@@ -101,8 +103,8 @@ class DecoderSteps : public ::testing::Test {
 TEST_F(DecoderSteps, LossesAreThoseOfJax) {
   std::ifstream stream(source_path("tests/data/llama_steps.json"));
   const nlohmann::json expected = nlohmann::json::parse(stream);
-  // What rounds to bf16 on the way makes losses drift apart, JAX's in bf16 by 8e-4 from its own in f32
-  // at the last step. So ours are held to those in f32, and to those in bf16 before that.
+  // What rounds to bf16 on the way makes losses drift apart, JAX's in bf16 by 8e-4 from its own in
+  // f32 at the last step. So ours are held to those in f32, and to those in bf16 before that.
   constexpr size_t kBeforeDrift = 4;
   for (const bool is_bf16 : {false, true})
     for (const auto& [chunk, block] : {std::pair(0, 0), {7, 0}, {60, 0}, {0, 7}, {0, 64}}) {
@@ -116,9 +118,11 @@ TEST_F(DecoderSteps, LossesAreThoseOfJax) {
       const auto rounded = expected["bf16"].get<std::vector<double>>();
       for (size_t i = 0; i < exact.size(); ++i) {
         const double loss = run->step(), tolerance = is_bf16 ? 1e-3 : 2e-6;
-        EXPECT_NEAR(loss, exact[i], tolerance * exact[i]) << is_bf16 << " " << chunk << " " << block << " " << i;
+        EXPECT_NEAR(loss, exact[i], tolerance * exact[i])
+            << is_bf16 << " " << chunk << " " << block << " " << i;
         if (is_bf16 && i < kBeforeDrift) {
-          EXPECT_NEAR(loss, rounded[i], tolerance * rounded[i]) << chunk << " " << block << " " << i;
+          EXPECT_NEAR(loss, rounded[i], tolerance * rounded[i])
+              << chunk << " " << block << " " << i;
         }
       }
       EXPECT_EQ(run->measured_peak_bytes(), run->program().memory_analysis().device().total_bytes);
@@ -158,13 +162,15 @@ TEST_F(DecoderSteps, ForeignFilesAreRefused) {
 }
 
 TEST_F(DecoderSteps, WeightsThatAreNotFiniteAreRefusedWithTheFirstPlace) {
-  constexpr float kInf = std::numeric_limits<float>::infinity(), kNaN = std::numeric_limits<float>::quiet_NaN();
+  constexpr float kInf = std::numeric_limits<float>::infinity(),
+                  kNaN = std::numeric_limits<float>::quiet_NaN();
   for (const auto& [value, text] : {std::pair(kNaN, "nan"), {kInf, "inf"}, {-kInf, "-inf"}}) {
     std::vector<File> files = weights();
     files[3].values[5] = kNaN;
     files[2].values[37] = value;
     files[2].values[38] = kNaN;
-    expect_refused(files, fmt::format("'{}' has {} at 37; weights must be finite", files[2].name, text));
+    expect_refused(files,
+                   fmt::format("'{}' has {} at 37; weights must be finite", files[2].name, text));
   }
 }
 
@@ -174,8 +180,9 @@ TEST_F(DecoderSteps, TokensOutsideTheVocabularyAreRefused) {
     all[40] = bad;
     StepRunOptions o = options(config());
     o.tokens_path = write_tokens(all);
-    EXPECT_THAT(StepRun::make(o).error(),
-                HasSubstr(fmt::format("'tokens' has {} at 40, outside the vocabulary of 256", bad)));
+    EXPECT_THAT(
+        StepRun::make(o).error(),
+        HasSubstr(fmt::format("'tokens' has {} at 40, outside the vocabulary of 256", bad)));
   }
   StepRunOptions o = options(config());
   o.tokens_path = write_tokens(tokens(), {9, 7});

@@ -1,5 +1,5 @@
-// The sweep over meshes: which there are, the largest batch, the table and its lines, with a planner
-// whose figures are formulas.
+// The sweep over meshes: which there are, the largest batch, the table and its lines, with a
+// planner whose figures are formulas.
 #include "stowage/train/sweep.h"
 
 #include <gmock/gmock.h>
@@ -39,17 +39,21 @@ TEST(Sweep, MeshesAreReadAsTheyAreWritten) {
   EXPECT_EQ(parse_sweep_mesh("data=256,model=4").value(), (SweepMesh{1, 256, 4}));
   EXPECT_EQ(parse_sweep_mesh("replica=2").value(), (SweepMesh{2, 1, 1}));
   EXPECT_EQ(parse_sweep_mesh("").error(), "expected axes such as data=256,model=4, got ''");
-  EXPECT_EQ(parse_sweep_mesh("data=2,").error(), "expected axes such as data=256,model=4, got 'data=2,'");
+  EXPECT_EQ(parse_sweep_mesh("data=2,").error(),
+            "expected axes such as data=256,model=4, got 'data=2,'");
   EXPECT_EQ(parse_sweep_mesh("dat=2").error(), "no axis 'dat' in 'dat=2'; did you mean 'data'?");
-  EXPECT_EQ(parse_sweep_mesh("data=2,data=4").error(), "expected each axis once, got 'data=2,data=4'");
+  EXPECT_EQ(parse_sweep_mesh("data=2,data=4").error(),
+            "expected each axis once, got 'data=2,data=4'");
   for (const char* extent : {"0", "-1", "x", "", "2x", "1048577", "99999999999999999999"})
     EXPECT_EQ(parse_sweep_mesh(std::string("data=") + extent).error(),
-              std::string("expected a number of devices from 1 to 1048576 for data, got '") + extent + "'");
+              std::string("expected a number of devices from 1 to 1048576 for data, got '") +
+                  extent + "'");
   EXPECT_EQ(parse_sweep_mesh("replica=1024,data=1024,model=2").error(),
             "'replica=1024,data=1024,model=2' is more than 1048576 devices");
 }
 
-// A planner of formulas: `fixed` bytes, `each` for every sequence of a part and `square` for its square.
+// A planner of formulas: `fixed` bytes, `each` for every sequence of a part and `square` for its
+// square.
 class FakePlanner : public SweepPlanner {
  public:
   std::optional<int64_t> budget = 1000;
@@ -174,13 +178,15 @@ TEST(Sweep, TheTableMarksTheBestAndEndsWithTheImpossible) {
 TEST(Sweep, ALineOfJsonHasEveryKey) {
   FakePlanner planner;
   const std::vector<SweepRow> rows = rows_of(planner, 1);
-  EXPECT_EQ(to_json(rows[1], true).dump(),
-            R"({"mesh": {"replica": 1, "data": 4, "model": 2}, "devices": 8, "batch": 64, "policy": "auto", )"
-            R"("placement": "save_all", "peak_bytes": 260, "by_kind": {"device": 260, "pinned_host": 0, "disk": 0}, )"
-            R"("fits": true, "step_s": 2.0, "exposed_s": 0.25, "tokens_per_s": 320.0, "largest_batch": 360, )"
-            R"("bound_by": "compute", "whole": [], "best": true, "impossible": null})");
+  EXPECT_EQ(
+      to_json(rows[1], true).dump(),
+      R"({"mesh": {"replica": 1, "data": 4, "model": 2}, "devices": 8, "batch": 64, "policy": "auto", )"
+      R"("placement": "save_all", "peak_bytes": 260, "by_kind": {"device": 260, "pinned_host": 0, "disk": 0}, )"
+      R"("fits": true, "step_s": 2.0, "exposed_s": 0.25, "tokens_per_s": 320.0, "largest_batch": 360, )"
+      R"("bound_by": "compute", "whole": [], "best": true, "impossible": null})");
   const std::string impossible = to_json(rows[3], false).dump();
-  EXPECT_THAT(impossible, HasSubstr(R"("peak_bytes": null, "by_kind": null, "fits": false, "step_s": null)"));
+  EXPECT_THAT(impossible,
+              HasSubstr(R"("peak_bytes": null, "by_kind": null, "fits": false, "step_s": null)"));
   EXPECT_THAT(impossible, HasSubstr(R"("largest_batch": null)"));
   EXPECT_THAT(impossible, HasSubstr(R"("impossible": "heads cannot be cut")"));
   planner.seconds_of_model.reset();

@@ -81,9 +81,10 @@ TEST(RunTrace, PutsEveryInstructionOnItsStream) {
     got.push_back(fmt::format("{}: {} {:.0f}-{:.0f}", trace.tracks[slice.track], slice.name,
                               1e3 * slice.begin_s, 1e3 * slice.end_s));
   // What nobody waited for is no slice.
-  EXPECT_EQ(got, (std::vector<std::string>{"copy in: device_put 0-5", "compute: dot_general 0-2",
-                                           "compute: wait for device_put 2-5",
-                                           "copy out: device_put 5-6", "compute: dot_general 5-8"}));
+  EXPECT_EQ(
+      got, (std::vector<std::string>{"copy in: device_put 0-5", "compute: dot_general 0-2",
+                                     "compute: wait for device_put 2-5", "copy out: device_put 5-6",
+                                     "compute: dot_general 5-8"}));
 }
 
 TEST(RunTrace, CountersFollowThePlan) {
@@ -107,9 +108,9 @@ TEST(RunTrace, CountersFollowThePlan) {
 
 TEST(RunTrace, SummaryOfSimulatedEventsIsTheSimulation) {
   ScheduleKit k;
-  const Schedule schedule = k.schedule(
-      {k.start_in(5, 0), k.dot(2), k.done_in(5, 0), k.move(MemoryKind::kDevice, MemoryKind::kDisk, 4),
-       k.dot(3)});
+  const Schedule schedule =
+      k.schedule({k.start_in(5, 0), k.dot(2), k.done_in(5, 0),
+                  k.move(MemoryKind::kDevice, MemoryKind::kDisk, 4), k.dot(3)});
   SimulateOptions options;
   options.max_events = 100;
   const Simulation s = simulate(schedule, round_device(), options);

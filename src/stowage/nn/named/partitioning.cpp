@@ -125,8 +125,7 @@ PartitionSpec pspec_for_axis(const std::vector<Axis>& axes, const ResourceMappin
       if (!is_new)
         trace_error_here(
             "[shard] axes '{}' and '{}' of {}{} are both mapped to mesh axis '{}', which cuts one "
-            "axis "
-            "of an array at most",
+            "axis of an array at most",
             other->second, axis.name, to_string(axes), of_leaf(leaf), name);
     }
   }
@@ -157,8 +156,7 @@ void check_divisible(const std::vector<Axis>& axes, const ResourceMapping& mappi
     if (axis.size % parts != 0)
       trace_error_here(
           "[shard] axis {}{} is not divisible into the {} parts of mesh axes {}; the next size "
-          "that "
-          "is: {}",
+          "that is: {}",
           to_string(axis), of_leaf(leaf), parts, fmt::join(mapping.find(axis.name)->names(), ", "),
           round_axis_for_partitioning(axis, mapping, mesh).size);
   }

@@ -5,7 +5,6 @@
 #include <deque>
 #include <limits>
 #include <map>
-#include <numeric>
 #include <unordered_map>
 
 #include "stowage/runtime/null/kernel_cost.h"
@@ -362,7 +361,9 @@ class Simulator {
 double step_bound_s(const std::array<double, kNumStreams>& work_s,
                     const DeviceDescription& description) {
   const std::array<double, kNumStreams> slows = slows_of(description);
-  const double all = std::accumulate(slows.begin(), slows.end(), 0.0);
+  double all = 0;
+  for (size_t s = 0; s < kNumStreams; ++s)
+    if (work_s[s] > 0) all += slows[s];
   // Compute keeps a least share however many streams are busy.
   const double kept = all > 1 - kLeastShare ? (1 - kLeastShare) / all : 1;
   double computes = work_s[kCompute], longest = 0;

@@ -94,11 +94,12 @@ TEST(NamedSharding, ErrorsNameTheAxes) {
       }),
       StartsWith("[shard] axes 'Mlp' and 'Embed' of {Mlp: 4, Embed: 3} of 'w' are both mapped to "
                  "mesh axis 'data'"));
-  EXPECT_THAT(message_of([&] {
-                shard(tree, {{"Embed", "model"}}, mesh);
-              }),
-              StartsWith("[shard] expected an axis of Mesh('data': 1), got 'model' in the mapping of "
-                         "axis Embed: 3 of 'w'"));
+  EXPECT_THAT(
+      message_of([&] {
+        shard(tree, {{"Embed", "model"}}, mesh);
+      }),
+      StartsWith("[shard] expected an axis of Mesh('data': 1), got 'model' in the mapping of "
+                 "axis Embed: 3 of 'w'"));
   // Sizes are checked against any shape of a mesh.
   const MeshShape large{{"replica", "data"}, {2, 4}};
   const ResourceMapping mapping{{"Embed", {"replica", "data"}}, {"Mlp", "data"}};

@@ -298,7 +298,8 @@ Arrays run_loop(const Step& body, Kind kind, int n, const Arrays& init, const Ar
   switch (kind) {
     case Kind::kCounted:
       return fori_loop(
-          0, n, [&](const Array& i, const Arrays& c) { return body(c, i.astype(DType::kF32)); }, init);
+          0, n, [&](const Array& i, const Arrays& c) { return body(c, i.astype(DType::kF32)); },
+          init);
     case Kind::kOpen: {
       Arrays all = init;
       all.push_back(i32(0));

@@ -27,7 +27,8 @@ TEST(ScratchTable, IsThatOfThePrograms) {
   std::vector<Schedule> schedules;
   for (const Shape& shape : {Shape{4, 8}, Shape{300, 7}, Shape{2, 5000}, Shape{5000, 2}}) {
     LowerOptions options;
-    schedules.push_back(lower(testing::realized(jit(f).lower(Array::abstract(shape)).graph()), options));
+    schedules.push_back(
+        lower(testing::realized(jit(f).lower(Array::abstract(shape)).graph()), options));
   }
   for (const int threads : {1, 4}) {
     cpu::ScratchTable table;

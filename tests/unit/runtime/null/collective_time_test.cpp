@@ -62,7 +62,8 @@ TEST(CollectiveTime, GroupsWithinAnAxisAreAsLargeAsTheyAre) {
     std::vector<int64_t> groups;
     for (int64_t i = 0; i < 32; ++i)
       if (i / apart % 2 == 0) groups.insert(groups.end(), {i, i + apart});
-    return collective_seconds(two_levels(), OpKind::kAllGather, mesh, std::vector{0}, 400, groups, 16);
+    return collective_seconds(two_levels(), OpKind::kAllGather, mesh, std::vector{0}, 400, groups,
+                              16);
   };
   EXPECT_DOUBLE_EQ(in_pairs(1), 400.0 / 2 / 1000 + 0.5);  // neighbours, on one host
   EXPECT_DOUBLE_EQ(in_pairs(4), 400.0 / 2 / 50 + 2);      // on two hosts

@@ -103,9 +103,10 @@ TEST(DeviceDescription, LevelsOfANetworkNest) {
   const std::string inner =
       "[[network]]\ndevices = 8\nbandwidth = 1e9\nlatency_s = 0\nachievable = 1\n";
   EXPECT_EQ(network_error(inner), "");
-  EXPECT_EQ(parse_device_description("network = [{devices = 8}, 3]", "x.toml").error(),
-            "x.toml:1: expected levels of a network, each under [[network]], got network = a value of "
-            "this kind");
+  EXPECT_EQ(
+      parse_device_description("network = [{devices = 8}, 3]", "x.toml").error(),
+      "x.toml:1: expected levels of a network, each under [[network]], got network = a value of "
+      "this kind");
   EXPECT_EQ(network_error("[network]\n"), "x.toml:30: expected levels of a network, each under "
                                           "[[network]], got network = a value of this kind");
   EXPECT_EQ(network_error("[network]\ndevices = 8\n"),
@@ -148,9 +149,10 @@ TEST(DeviceDescription, ThoseInTheProgramAreWhole) {
   EXPECT_TRUE(load_device_description("rtx4080-laptop")->network.empty());
   EXPECT_EQ(device_description_toml(*load_device_description("cpu")),
             device_description_toml(*usual_cpu()));
-  EXPECT_EQ(load_device_description("h20").error(),
-            "no device 'h20'; did you mean 'h200'? There are a100, cpu, h200, rtx4080-laptop, or give a "
-            "file: mine.toml");
+  EXPECT_EQ(
+      load_device_description("h20").error(),
+      "no device 'h20'; did you mean 'h200'? There are a100, cpu, h200, rtx4080-laptop, or give a "
+      "file: mine.toml");
 }
 
 TEST(DeviceDescription, FilesAndTheCache) {

@@ -51,7 +51,9 @@ constexpr Pattern kPatterns[] = {Pattern::kRandom, Pattern::kWindow, Pattern::kP
 void set_intervals(AttentionProblem& p, Pattern pattern, uint64_t seed) {
   const AttentionShape& s = p.shape;
   std::mt19937_64 random(seed);
-  const auto below = [&](int64_t n) { return int64_t(random() % uint64_t(std::max<int64_t>(n, 1))); };
+  const auto below = [&](int64_t n) {
+    return int64_t(random() % uint64_t(std::max<int64_t>(n, 1)));
+  };
   std::vector<int32_t> lo, hi;
   const int64_t example = 1 + below(90), window = 1 + below(70);
   for (int64_t b = 0; b < s.batch; ++b) {
@@ -60,7 +62,9 @@ void set_intervals(AttentionProblem& p, Pattern pattern, uint64_t seed) {
       const int64_t diagonal = i + s.kv_len - s.q_len;  // the key beside query i
       std::pair<int64_t, int64_t> range;
       switch (pattern) {
-        case Pattern::kRandom: range = {below(s.kv_len + 20) - 10, below(s.kv_len + 20) - 10}; break;
+        case Pattern::kRandom:
+          range = {below(s.kv_len + 20) - 10, below(s.kv_len + 20) - 10};
+          break;
         case Pattern::kWindow: range = {diagonal - window + 1, diagonal + 1}; break;
         case Pattern::kPacked:
           range = {i / example * example, std::min(i / example * example + example, i + 1)};
@@ -98,8 +102,8 @@ Values results(const AttentionProblem& p) {
   return {p.out.values(), p.dq.values(), p.dk.values(), p.dv.values(), p.lse_values()};
 }
 
-// As the tests of attention without intervals have it: where products are of pairs of bf16, within the
-// roundings of P, dS and out on the way, else in relation to the largest element.
+// As the tests of attention without intervals have it: where products are of pairs of bf16, within
+// the roundings of P, dS and out on the way, else in relation to the largest element.
 void check(const AttentionProblem& p, bool pairs) {
   AttentionResult sizes;
   const AttentionResult want = attention_oracle(p, &sizes);
@@ -143,8 +147,8 @@ TEST_P(AttentionIntervals, AreNearTheOracle) {
     }
 }
 
-// Intervals from 0 to what a causal mask ends with are that mask, to the bit, but where few queries have
-// many keys: chunks of those are summed by themselves.
+// Intervals from 0 to what a causal mask ends with are that mask, to the bit, but where few queries
+// have many keys: chunks of those are summed by themselves.
 TEST_P(AttentionIntervals, FromTheFirstKeyOnAreACausalMask) {
   for (const AttentionShape& shape : kShapes) {
     const bool splits = shape.q_len * (shape.q_heads / shape.kv_heads) <= 64 && shape.kv_len > 384;
@@ -251,8 +255,8 @@ TEST_P(AttentionIntervals, OfNothingGiveZeros) {
     }
 }
 
-// What is not finite leaves no trace at all where it is not seen: neither of keys and values, nor of
-// queries and their gradients.
+// What is not finite leaves no trace at all where it is not seen: neither of keys and values, nor
+// of queries and their gradients.
 TEST_P(AttentionIntervals, HideWhatIsNotFinite) {
   const double infinity = std::numeric_limits<double>::infinity(), nan = std::nan("");
   uint64_t seed = 0;

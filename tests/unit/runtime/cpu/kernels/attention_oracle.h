@@ -159,7 +159,9 @@ inline AttentionResult attention_oracle(const AttentionProblem& p,
         const int64_t g = h / group;
         const auto [first, last] = p.visible(b, i);
         const size_t row = size_t(((b * s.q_len + i) * s.q_heads + h) * dims);
-        auto kv_row = [&](int64_t j) { return size_t(((b * s.kv_len + j) * s.kv_heads + g) * dims); };
+        auto kv_row = [&](int64_t j) {
+          return size_t(((b * s.kv_len + j) * s.kv_heads + g) * dims);
+        };
         double most = -std::numeric_limits<double>::infinity(), sum = 0, delta = 0;
         for (int64_t j = first; j < last; ++j) {
           double score = 0;
@@ -167,8 +169,10 @@ inline AttentionResult attention_oracle(const AttentionProblem& p,
           prob[size_t(j)] = score * double(p.spec.scale);
           most = std::max(most, prob[size_t(j)]);
         }
-        for (int64_t j = first; j < last; ++j) sum += prob[size_t(j)] = std::exp(prob[size_t(j)] - most);
-        r.lse[size_t((b * s.q_heads + h) * s.q_len + i)] = first < last ? most + std::log(sum) : most;
+        for (int64_t j = first; j < last; ++j)
+          sum += prob[size_t(j)] = std::exp(prob[size_t(j)] - most);
+        r.lse[size_t((b * s.q_heads + h) * s.q_len + i)] =
+            first < last ? most + std::log(sum) : most;
         for (int64_t j = first; j < last; ++j) {
           prob[size_t(j)] /= sum;
           d_prob[size_t(j)] = 0;

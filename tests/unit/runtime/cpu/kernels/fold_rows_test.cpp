@@ -18,8 +18,9 @@ namespace {
 
 using kernels::Acc;
 
-constexpr DType kAllDTypes[] = {DType::kF64, DType::kF32, DType::kBF16, DType::kF16, DType::kI64, DType::kI32,
-                                DType::kI8,  DType::kU64, DType::kU32,  DType::kU8,  DType::kBool};
+constexpr DType kAllDTypes[] = {DType::kF64, DType::kF32, DType::kBF16, DType::kF16,
+                                DType::kI64, DType::kI32, DType::kI8,   DType::kU64,
+                                DType::kU32, DType::kU8,  DType::kBool};
 
 template <typename T>
 Acc<T> folded(OpKind op, Acc<T> a, Acc<T> b) {
@@ -29,7 +30,8 @@ Acc<T> folded(OpKind op, Acc<T> a, Acc<T> b) {
   return kernels::minimum(a, b);
 }
 
-// A row of any bits, so of NaNs, zeros of both signs and infinities too; of equal elements now and then.
+// A row of any bits, so of NaNs, zeros of both signs and infinities too; of equal elements now and
+// then.
 template <typename T>
 std::vector<T> random_row(std::mt19937& rng, size_t n, const std::vector<T>& other) {
   std::vector<T> row(n);
@@ -56,7 +58,8 @@ bool is_nan(T x) {
 void check_all() {
   std::mt19937 rng(5);
   for (const DType dtype : kAllDTypes)
-    for (const OpKind op : {OpKind::kScatterAdd, OpKind::kScatterMul, OpKind::kScatterMax, OpKind::kScatterMin})
+    for (const OpKind op :
+         {OpKind::kScatterAdd, OpKind::kScatterMul, OpKind::kScatterMax, OpKind::kScatterMin})
       for (size_t n : {0, 1, 2, 3, 7, 8, 15, 16, 17, 31, 33, 64, 65, 100, 129, 1000, 1023})
         kernels::with_dtype(dtype, [&](auto t) {
           using T = decltype(t);
@@ -66,7 +69,8 @@ void check_all() {
           fold_row_kernel(op, dtype)(got.data(), from.data(), static_cast<int64_t>(n));
           for (size_t i = 0; i <= n; ++i) {
             T want = to[i];
-            if (i < n) kernels::store<T>(folded<T>(op, kernels::load(to[i]), kernels::load(from[i])), want);
+            if (i < n)
+              kernels::store<T>(folded<T>(op, kernels::load(to[i]), kernels::load(from[i])), want);
             if (i < n && is_nan(want) && is_nan(got[i])) continue;
             ASSERT_EQ(std::memcmp(&got[i], &want, sizeof(T)), 0)
                 << op_name(op) << " of " << dtype_name(dtype) << ", element " << i << " of " << n;

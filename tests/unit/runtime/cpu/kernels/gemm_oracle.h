@@ -37,8 +37,8 @@ struct GemmProblem {
   void run(int threads, const cpu::GemmHooks& hooks = {}) {
     Buffer workspace(cpu::gemm_workspace_bytes(spec, threads));
     std::memset(workspace.data(), 0xff, size_t(workspace.bytes()));
-    cpu::gemm(spec, spec.a_prologue ? nullptr : a.data(), spec.b_prologue ? nullptr : b.data(), c.data(),
-              workspace.data(), threads, hooks);
+    cpu::gemm(spec, spec.a_prologue ? nullptr : a.data(), spec.b_prologue ? nullptr : b.data(),
+              c.data(), workspace.data(), threads, hooks);
     EXPECT_TRUE(workspace.guard_intact());
     EXPECT_TRUE(a.guard_intact() && b.guard_intact() && c.guard_intact());
   }
@@ -156,8 +156,8 @@ void fuse_into(std::vector<T>& sums, const std::vector<T>& a, const std::vector<
 /// Computes such sums for k = first, first + 2, … and for the k between them, both from 0, and adds
 /// their sum to `sums`.
 template <typename T>
-void add_halves(std::vector<T>& sums, const std::vector<T>& a, const std::vector<T>& b, size_t first,
-                size_t last) {
+void add_halves(std::vector<T>& sums, const std::vector<T>& a, const std::vector<T>& b,
+                size_t first, size_t last) {
   std::vector<T> even(sums.size()), odd(sums.size());
   fuse_into(even, a, b, first, last, 2);
   fuse_into(odd, a, b, first + 1, last, 2);

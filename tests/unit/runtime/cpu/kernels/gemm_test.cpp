@@ -54,7 +54,8 @@ const GemmShape kShapes[] = {
     {{3}, {}, {}, {4100}},
 };
 
-constexpr cpu::GemmForm kForms[] = {cpu::GemmForm::kPlain, cpu::GemmForm::kPaired, cpu::GemmForm::kTiled};
+constexpr cpu::GemmForm kForms[] = {cpu::GemmForm::kPlain, cpu::GemmForm::kPaired,
+                                    cpu::GemmForm::kTiled};
 
 std::vector<GemmShape> with_those_without_batch(std::vector<GemmShape> shapes) {
   for (const GemmShape& shape : kShapes)
@@ -97,7 +98,8 @@ TEST(Gemm, AnEpilogueHasEachElementOnceWhenItIsFinal) {
   const GemmShape more[] = {{{}, {200, 3}, {70}, {300}}, {{}, {210}, {9, 130}, {270}},
                             {{}, {10}, {1300}, {300}},   {{}, {600}, {10}, {600}},
                             {{}, {40}, {1100}, {0}},     {{}, {200}, {300}, {1100}}};
-  const std::vector<GemmShape> shapes = with_those_without_batch({std::begin(more), std::end(more)});
+  const std::vector<GemmShape> shapes =
+      with_those_without_batch({std::begin(more), std::end(more)});
   uint64_t seed = 0;
   for (const cpu::GemmForm form : kForms) {
     if (!cpu::set_bf16_form_for_test(form)) continue;
@@ -154,16 +156,19 @@ TEST(Gemm, APrologueMakesAnOperandPieceByPiece) {
           if (variant != 4) p.spec.a_prologue = {a_by_k, 100};
           if (variant != 0) p.spec.b_prologue = {b_by_k, 64};
           const auto fill_with = [&](const Buffer& from, std::vector<int64_t> outer,
-                                     std::vector<int64_t> ks, bool of_b, bool by_k, size_t scratch_bytes) {
-            return [&, outer, ks, of_b, by_k, scratch_bytes](void* piece, int64_t row, int64_t row_end,
-                                                             int64_t col, int64_t col_end,
-                                                             void* scratch) {
+                                     std::vector<int64_t> ks, bool of_b, bool by_k,
+                                     size_t scratch_bytes) {
+            return [&, outer, ks, of_b, by_k, scratch_bytes](void* piece, int64_t row,
+                                                             int64_t row_end, int64_t col,
+                                                             int64_t col_end, void* scratch) {
               std::memset(scratch, 0xff, scratch_bytes);
               const int64_t stride = cpu::gemm_piece_stride(of_b, by_k);
               for (int64_t i = row; i < row_end; ++i)
                 for (int64_t j = col; j < col_end; ++j) {
-                  const int64_t at = by_k ? outer[size_t(j)] + ks[size_t(i)] : outer[size_t(i)] + ks[size_t(j)];
-                  write_element(t, piece, (i - row) * stride + j - col, read_element(t, from.data(), at));
+                  const int64_t at =
+                      by_k ? outer[size_t(j)] + ks[size_t(i)] : outer[size_t(i)] + ks[size_t(j)];
+                  write_element(t, piece, (i - row) * stride + j - col,
+                                read_element(t, from.data(), at));
                 }
             };
           };
@@ -312,14 +317,20 @@ TEST(Gemm, EveryTargetKeepsTheContract) {
   hwy::SetSupportedTargetsForTest(0);
 }
 
-// Few rows walk over columns of B where they lie, over those of a B beyond the caches more than once.
+// Few rows walk over columns of B where they lie, over those of a B beyond the caches more than
+// once.
 TEST(Gemm, EveryTargetKeepsTheContractWhereFewRowsTurnB) {
   constexpr uint64_t kAlongK = 5;  // the layout of B, with C along n
   const auto turns = [](const GemmProblem& p) {
     return p.spec.k[0].b_stride == 1 && p.spec.n[0].b_stride > 1 && p.spec.n[0].c_stride == 1;
   };
-  for (const auto& [rows, n, k] : std::vector<std::array<int64_t, 3>>{
-           {1, 75, 300}, {6, 40, 277}, {11, 33, 600}, {1, 4100, 277}, {15, 4100, 277}, {30, 4100, 277}, {50, 4100, 277}})
+  for (const auto& [rows, n, k] : std::vector<std::array<int64_t, 3>>{{1, 75, 300},
+                                                                      {6, 40, 277},
+                                                                      {11, 33, 600},
+                                                                      {1, 4100, 277},
+                                                                      {15, 4100, 277},
+                                                                      {30, 4100, 277},
+                                                                      {50, 4100, 277}})
     for (const DType c : {kF32, kBF16})
       for (const bool accumulate : {false, true}) {
         GemmProblem first({{}, {rows}, {n}, {k}}, kF32, kF32, c, kAlongK, accumulate);
@@ -329,7 +340,8 @@ TEST(Gemm, EveryTargetKeepsTheContractWhereFewRowsTurnB) {
           hwy::SetSupportedTargetsForTest(0);
           if (!(hwy::SupportedTargets() & target)) continue;
           hwy::SetSupportedTargetsForTest(target);
-          SCOPED_TRACE(fmt::format("{}: {} x {} x {} {}", hwy::TargetName(target), rows, n, k, dtype_name(c)));
+          SCOPED_TRACE(fmt::format("{}: {} x {} x {} {}", hwy::TargetName(target), rows, n, k,
+                                   dtype_name(c)));
           GemmProblem p({{}, {rows}, {n}, {k}}, kF32, kF32, c, kAlongK, accumulate);
           p.run(2);
           EXPECT_EQ(p.result(), want);
@@ -614,7 +626,8 @@ TEST(Gemm, WidensAndRoundsHalvesExactly) {
 }
 
 TEST(Gemm, WorkspaceIsTheDocumentedFormula) {
-  cpu::GemmSpec s{kF32, kF32, kF32, {}, {{2048, 768, 0, 768}}, {{768, 0, 1, 1}}, {{768, 1, 768, 0}}};
+  cpu::GemmSpec s{
+      kF32, kF32, kF32, {}, {{2048, 768, 0, 768}}, {{768, 0, 1, 1}}, {{768, 1, 768, 0}}};
   EXPECT_EQ(cpu::gemm_workspace_bytes(s, 1), 4 * 256 * (768 + 192));
   EXPECT_EQ(cpu::gemm_workspace_bytes(s, 2), 2 * 4 * 256 * (768 + 180));
   s.c = kBF16;

@@ -62,8 +62,12 @@ TEST_F(InstructionSet, HoldsInEveryProgram) {
     std::function<void()> run;
   } rows[] = {
       {"an operation", [] { (ones({2}) + 1).to_vector<float>(); }},
-      {"a device", [] { Device::virtual_device({1 << 20, 1 << 20, 0}); }},
-      {"a compilation", [] { jit([](const Array& x) { return x + 1; }).lower(Array::abstract({2})).compile(); }},
+      {"a device",
+       [] {
+         Device::virtual_device({1 << 20, 1 << 20, 0});
+       }},
+      {"a compilation",
+       [] { jit([](const Array& x) { return x + 1; }).lower(Array::abstract({2})).compile(); }},
   };
   for (const auto& row : rows) {
     const auto under = [&](const char* isa) {

@@ -184,7 +184,8 @@ TEST(OpKernelsOrder, ConvolutionsSumPlacesThenChannels) {
     GTEST_SKIP() << "this machine does not fuse";
   constexpr int64_t kIn = 9, kChannels = 70, kFeatures = 5, kTaps = 5, kLow = 2;
   Rng rng(11);
-  const auto x = random_floats(kChannels * kIn, rng), k = random_floats(kFeatures * kChannels * kTaps, rng);
+  const auto x = random_floats(kChannels * kIn, rng),
+             k = random_floats(kFeatures * kChannels * kTaps, rng);
   for (const int64_t holes : {1, 2}) {
     const int64_t n_out = (kIn - 1) * holes + 1 + 2 * kLow - kTaps + 1;
     const ConvParams p{{1}, {kLow}, {kLow}, {holes}, {1}};
@@ -253,7 +254,8 @@ TEST(OpKernelsOrder, SortingThreadsHaveScratchOfTheirOwn) {
   }
 }
 
-// Index vectors that go along with an axis of the operand, and along with either axis; all in range, and some not.
+// Index vectors that go along with an axis of the operand, and along with either axis; all in
+// range, and some not.
 TEST(OpKernelsOrder, IndicesAlongAnAxisLeadToTheirOwnLine) {
   Rng rng(7);
   constexpr int64_t kRows = 70, kCols = 1500;
@@ -264,7 +266,8 @@ TEST(OpKernelsOrder, IndicesAlongAnAxisLeadToTheirOwnLine) {
       const int64_t extent = axis == 0 ? kRows : kCols;
       std::vector<int32_t> index(static_cast<size_t>(kRows * kCols));
       for (int32_t& i : index)
-        i = static_cast<int32_t>(all_within ? uniform(rng, 0, extent - 1) : uniform(rng, -2, extent + 1));
+        i = static_cast<int32_t>(all_within ? uniform(rng, 0, extent - 1)
+                                            : uniform(rng, -2, extent + 1));
       const GatherParams params{.offset_axes = {},
                                 .collapsed_axes = {0, 1},
                                 .start_index_map = {axis},
@@ -314,7 +317,8 @@ TEST(OpKernelsOrder, ACumulativeSumOfOneLaneAddsOneAfterAnother) {
   }
 }
 
-// Zeros of both signs are equal, and so are all NaNs, which come last, or first where the order descends.
+// Zeros of both signs are equal, and so are all NaNs, which come last, or first where the order
+// descends.
 TEST(OpKernelsOrder, EqualFloatsStayInOrderHoweverLongALaneIs) {
   Rng rng(5);
   for (int64_t n : {5, 100, 129, 1000, 20000})

@@ -249,7 +249,8 @@ Sample gather(Rng& rng, bool large) {
   if (dims.empty()) dims = {4};
   if (large) {
     dims = uniform(rng, 0, 1) == 0 ? Dims{50, 96} : Dims{5, 30, 40};
-    const Dims batches[] = {{300}, {7, 31}, {1300}};  // and of more index vectors than are taken at once
+    const Dims batches[] = {
+        {300}, {7, 31}, {1300}};  // and of more index vectors than are taken at once
     batch = batches[uniform(rng, 0, 2)];
   }
   Dims offsets;
@@ -380,11 +381,13 @@ Sample window(Rng& rng, bool large) {
                              OpKind::kWindowArgMax, OpKind::kWindowArgMin};
   Sample s{kOps[uniform(rng, 0, 4)]};
   // Some have lanes side by side, fewer than a vector, and none that no window joins.
-  const Dims of_large[] = {{20, 30, 70}, {3, 20, 25, 40}, {9, 40, 3}, {600}, {5, 7, 33}, {2, 9, 90}};
+  const Dims of_large[] = {{20, 30, 70}, {3, 20, 25, 40}, {9, 40, 3},
+                           {600},        {5, 7, 33},      {2, 9, 90}};
   const Dims dims = large ? of_large[uniform(rng, 0, 5)] : random_dims(rng, 4, 6);
   WindowParams p;
   for (size_t a = 0; a < dims.size(); ++a) {
-    const bool plain = uniform(rng, 0, 2) == 0 || (large && dims[a] >= 33 && uniform(rng, 0, 1) == 0);
+    const bool plain =
+        uniform(rng, 0, 2) == 0 || (large && dims[a] >= 33 && uniform(rng, 0, 1) == 0);
     const auto number = [&](int64_t least, int64_t most) {
       return plain ? std::max<int64_t>(least, 0) : uniform(rng, least, most);
     };
@@ -413,7 +416,8 @@ Sample convolution(Rng& rng, bool large) {
   const int64_t n_spatial = uniform(rng, large ? 1 : 0, large ? 2 : 3);
   const int64_t channels = uniform(rng, 1, !large ? 3 : n_spatial == 1 ? 120 : 9);
   Dims lhs = {uniform(rng, 1, 3) * (of_batch ? groups : 1), channels * (of_batch ? 1 : groups)};
-  Dims rhs = {groups * (large && groups == 1 ? uniform(rng, 1, 3) * 16 : uniform(rng, 1, 3)), channels};
+  Dims rhs = {groups * (large && groups == 1 ? uniform(rng, 1, 3) * 16 : uniform(rng, 1, 3)),
+              channels};
   for (int64_t n = n_spatial; n > 0; --n) {
     lhs.push_back(uniform(rng, large ? 20 : 0, large ? 30 : 5));
     rhs.push_back(uniform(rng, 1, 3));
@@ -612,20 +616,19 @@ TEST(OpKernelTargets, OfWindowsAreTheReferenceOnEveryTarget) {
   hwy::SetSupportedTargetsForTest(0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, OpKernels,
-                         ::testing::Values(Family{"pad", pad}, Family{"concatenate", concatenate},
-                                           Family{"dynamic_slice", dynamic_slice},
-                                           Family{"dynamic_update_slice", dynamic_update_slice},
-                                           Family{"gather", gather, 60}, Family{"scatter", scatter, 60},
-                                           Family{"linear_scan", linear_scan},
-                                           Family{"top_k", top_k}, Family{"window", window, 30},
-                                           Family{"convolution", convolution, 30},
-                                           Family{"arg_reduce", arg_reduce},
-                                           Family{"cumulative", cumulative}, Family{"sort", sort, 40},
-                                           Family{"random_bits", random_bits}, Family{"leaf", leaf},
-                                           Family{"view_copy", view_copy},
-                                           Family{"reduce", reduce}),
-                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    Families, OpKernels,
+    ::testing::Values(Family{"pad", pad}, Family{"concatenate", concatenate},
+                      Family{"dynamic_slice", dynamic_slice},
+                      Family{"dynamic_update_slice", dynamic_update_slice},
+                      Family{"gather", gather, 60}, Family{"scatter", scatter, 60},
+                      Family{"linear_scan", linear_scan}, Family{"top_k", top_k},
+                      Family{"window", window, 30}, Family{"convolution", convolution, 30},
+                      Family{"arg_reduce", arg_reduce}, Family{"cumulative", cumulative},
+                      Family{"sort", sort, 40}, Family{"random_bits", random_bits},
+                      Family{"leaf", leaf}, Family{"view_copy", view_copy},
+                      Family{"reduce", reduce}),
+    [](const auto& info) { return info.param.name; });
 
 }  // namespace
 }  // namespace stow

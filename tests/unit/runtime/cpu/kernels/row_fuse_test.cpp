@@ -1,5 +1,5 @@
-// Steps that one kernel computes together: gates, hypot, choices, moments and gradients of norms, in any
-// order of factors and terms, with the bits of a kernel for each step.
+// Steps that one kernel computes together: gates, hypot, choices, moments and gradients of norms,
+// in any order of factors and terms, with the bits of a kernel for each step.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -23,8 +23,8 @@ TEST(RowProgramGate, OfEveryTargetIsOneKernelWithTheBitsOfThree) {
   with_other_targets([] { check_gates({{16, 4096}}); });
 }
 
-// hypot(a, b) as the public header writes it out. `stored`: bits that say which of the larger magnitude,
-// the ratio and |a| are results as well.
+// hypot(a, b) as the public header writes it out. `stored`: bits that say which of the larger
+// magnitude, the ratio and |a| are results as well.
 RowProgram hypot_program(const Dims& dims, bool turned, int stored) {
   Writer w(DType::kF32, dims);
   const int32_t x = w.compute(OpKind::kAbs, w.load()), y = w.compute(OpKind::kAbs, w.load());
@@ -34,7 +34,8 @@ RowProgram hypot_program(const Dims& dims, bool turned, int stored) {
   const int32_t is_zero = w.test(OpKind::kEq, most, w.constant(0));
   const int32_t ratio = w.compute(OpKind::kDiv, least, w.select(is_zero, w.one(), most));
   const int32_t square = w.compute(OpKind::kMul, ratio, ratio), one = w.one();
-  const int32_t sum = turned ? w.compute(OpKind::kAdd, square, one) : w.compute(OpKind::kAdd, one, square);
+  const int32_t sum =
+      turned ? w.compute(OpKind::kAdd, square, one) : w.compute(OpKind::kAdd, one, square);
   const int32_t root = w.compute(OpKind::kSqrt, sum);
   const int32_t finite =
       turned ? w.compute(OpKind::kMul, root, most) : w.compute(OpKind::kMul, most, root);
@@ -109,7 +110,8 @@ TEST(RowProgramChoice, IsOneKernelWithWhatItAloneWants) {
     return w.done();
   };
   for (DType t : {DType::kF32, DType::kBF16, DType::kI32})
-    for (OpKind test : {OpKind::kEq, OpKind::kNe, OpKind::kLt, OpKind::kLe, OpKind::kGt, OpKind::kGe}) {
+    for (OpKind test :
+         {OpKind::kEq, OpKind::kNe, OpKind::kLt, OpKind::kLe, OpKind::kGt, OpKind::kGe}) {
       EXPECT_EQ(n_kernels(choice(t, test, false)), 1u) << dtype_name(t) << " " << op_name(test);
       EXPECT_EQ(n_kernels(choice(t, test, true)), 3u) << dtype_name(t) << " " << op_name(test);
     }
@@ -298,9 +300,10 @@ TEST(RowProgramMoments, OfWhatTheyMakeThemselvesAreNone) {
   }
 }
 
-// The steps of a norm's gradient: a sum of squares beside one of products by the same values, column
-// sums of products of two values and of three, one of them a value of each row, and twice a product
-// added to a sum and to a product. `keeps`: what the sum of products multiplies is read again.
+// The steps of a norm's gradient: a sum of squares beside one of products by the same values,
+// column sums of products of two values and of three, one of them a value of each row, and twice a
+// product added to a sum and to a product. `keeps`: what the sum of products multiplies is read
+// again.
 void check_norm_gradient(bool keeps) {
   for (const Dims& dims : std::vector<Dims>{
            {37, 129}, {5, 1024}, {64, 16}, {300, 7}, {1, 33}, {18, 9000}, {3, 8224}}) {
@@ -386,7 +389,8 @@ void check_whole_norm_gradients(const std::vector<Dims>& spaces) {
     }
 }
 TEST(RowProgramNormGradient, OfAWholeNormKeepsNothingAndAgreesWithTheReference) {
-  check_whole_norm_gradients({{37, 129}, {5, 1024}, {64, 16}, {301, 7}, {1, 33}, {18, 5000}, {3, 9000}});
+  check_whole_norm_gradients(
+      {{37, 129}, {5, 1024}, {64, 16}, {301, 7}, {1, 33}, {18, 5000}, {3, 9000}});
 }
 TEST(RowProgramNormGradient, OfOtherValuesAgreesWithTheReference) {
   const Dims dims = {19, 70};

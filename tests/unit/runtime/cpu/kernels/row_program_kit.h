@@ -158,8 +158,8 @@ inline Pointers pointers(const Case& c, std::vector<Bytes>& memory) {
   return p;
 }
 
-// Calls run(memory, scratch) with memory as in the beginning and scratch of exactly the bytes asked for,
-// between canaries; returns the memory.
+// Calls run(memory, scratch) with memory as in the beginning and scratch of exactly the bytes asked
+// for, between canaries; returns the memory.
 template <typename Run>
 std::vector<Bytes> run_guarded(const Case& c, int64_t scratch_bytes, Run&& run) {
   std::vector<Bytes> memory = c.memory;
@@ -192,9 +192,10 @@ inline RowOverlaps overlaps_of(const Case& c) {
 
 inline std::vector<Bytes> run(const Case& c, int threads, const RowOverlaps& overlaps = {}) {
   const CompiledRowProgram compiled(c.program, overlaps);
-  return run_guarded(c, compiled.scratch_bytes(threads), [&](const Pointers& p, std::byte* scratch) {
-    compiled.run(p.inputs, p.outputs, scratch, threads);
-  });
+  return run_guarded(c, compiled.scratch_bytes(threads),
+                     [&](const Pointers& p, std::byte* scratch) {
+                       compiled.run(p.inputs, p.outputs, scratch, threads);
+                     });
 }
 
 // Whether all memory is alike, NaNs of an output being equal to one another.
@@ -220,8 +221,10 @@ inline ::testing::AssertionResult same(const Case& c, const std::vector<Bytes>& 
   return ::testing::AssertionSuccess();
 }
 
-// A runner gives the bits of `want` wherever the memory lies, and wherever that of the run before did.
-inline ::testing::AssertionResult runner_agrees(const Case& c, int threads, const std::vector<Bytes>& want,
+// A runner gives the bits of `want` wherever the memory lies, and wherever that of the run before
+// did.
+inline ::testing::AssertionResult runner_agrees(const Case& c, int threads,
+                                                const std::vector<Bytes>& want,
                                                 const RowOverlaps& overlaps = {}) {
   RowProgramRunner runner(c.program, threads, overlaps);
   const int64_t bytes = CompiledRowProgram(c.program, overlaps).scratch_bytes(threads);
@@ -323,7 +326,8 @@ inline void check_outputs_at(Case& c, std::span<const size_t> places) {
   const Pointers at = pointers(c, want);
   run_row_program_reference(c.program, at.inputs, at.outputs);
   for (int threads : {1, 2})
-    ASSERT_TRUE(same(c, run(c, threads), want)) << "over " << places[0] << " " << describe(c.program);
+    ASSERT_TRUE(same(c, run(c, threads), want))
+        << "over " << places[0] << " " << describe(c.program);
 }
 
 // silu(gate) * up, or silu(gate) alone. `apart`: every step is stored, so that each has a kernel of

@@ -1,5 +1,5 @@
-// Random row programs beside the reference, and programs that row_unroll.h unrolls, on every target; both
-// again with results that bypass the caches, and with either way of fetching memory.
+// Random row programs beside the reference, and programs that row_unroll.h unrolls, on every
+// target; both again with results that bypass the caches, and with either way of fetching memory.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -258,7 +258,8 @@ class Generator {
 
   // Sums whose terms one kernel makes on the way, read again later or not.
   void add_sum_of_terms() {
-    const auto x = value_like(DType::kF32), y = value_like(DType::kF32), z = value_like(DType::kF32);
+    const auto x = value_like(DType::kF32), y = value_like(DType::kF32),
+               z = value_like(DType::kF32);
     if (!x || !y || !z) return;
     if (random_.chance(50)) {
       int32_t lower = *y;
@@ -271,7 +272,8 @@ class Generator {
         push(s, true, false);
         lower = n_steps() - 1;
       }
-      const int32_t e = compute(OpKind::kExp, DType::kF32, {compute(OpKind::kSub, DType::kF32, {*x, lower})});
+      const int32_t e =
+          compute(OpKind::kExp, DType::kF32, {compute(OpKind::kSub, DType::kF32, {*x, lower})});
       const int32_t total = sum_of_row(e);
       if (random_.chance(60)) compute(OpKind::kDiv, DType::kF32, {e, total});
     } else {
@@ -295,8 +297,8 @@ class Generator {
       compute(up ? OpKind::kMin : OpKind::kMax, t, {inner, *x});
       return;
     }
-    const OpKind test = random_.pick(
-        {OpKind::kEq, OpKind::kNe, OpKind::kLt, OpKind::kLt, OpKind::kLe, OpKind::kGt, OpKind::kGe});
+    const OpKind test = random_.pick({OpKind::kEq, OpKind::kNe, OpKind::kLt, OpKind::kLt,
+                                      OpKind::kLe, OpKind::kGt, OpKind::kGe});
     const int32_t sum = random_.chance(50) && step(*y).dtype == t
                             ? compute(OpKind::kAdd, t, {*b, *y})
                             : *y;

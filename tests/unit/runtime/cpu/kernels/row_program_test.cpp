@@ -1,4 +1,5 @@
-// Row programs written by hand: sums over runs, copies, results of many arrays, exponentials, long rows.
+// Row programs written by hand: sums over runs, copies, results of many arrays, exponentials, long
+// rows.
 #include "stowage/runtime/cpu/kernels/row_program.h"
 
 #include <gtest/gtest.h>
@@ -16,8 +17,8 @@ namespace {
 
 using namespace row_kit;
 
-// Sums over the first and the last axis of three read the runs of the last where they lie, and add in the order
-// of one row.
+// Sums over the first and the last axis of three read the runs of the last where they lie, and add
+// in the order of one row.
 void check_sums_of_runs(const std::vector<Dims>& spaces) {
   for (const Dims& space : spaces) {  // outer, rows, run
     const int64_t outer = space[0], rows = space[1], run_cols = space[2];
@@ -57,8 +58,14 @@ void check_sums_of_runs(const std::vector<Dims>& spaces) {
 }
 TEST(RowProgramRuns, SumInTheOrderOfARow) {
   const AllEveryday everyday;
-  check_sums_of_runs({{2, 3, 31}, {2, 3, 32}, {7, 40, 33}, {60, 100, 100}, {5, 70, 129}, {2, 9, 4096},
-                      {3, 2, 5000}, {130, 64, 47}});
+  check_sums_of_runs({{2, 3, 31},
+                      {2, 3, 32},
+                      {7, 40, 33},
+                      {60, 100, 100},
+                      {5, 70, 129},
+                      {2, 9, 4096},
+                      {3, 2, 5000},
+                      {130, 64, 47}});
 }
 TEST(RowProgramRuns, OfEveryTargetSumInTheOrderOfARow) {
   with_other_targets([] {
@@ -67,16 +74,21 @@ TEST(RowProgramRuns, OfEveryTargetSumInTheOrderOfARow) {
   });
 }
 
-// Copies of any strides: turned, reversed, repeated, spread out. Extents that fill blocks of vectors and
-// do not, for elements of every size.
+// Copies of any strides: turned, reversed, repeated, spread out. Extents that fill blocks of
+// vectors and do not, for elements of every size.
 TEST(RowProgramCopy, OfAnyStridesIsTheReference) {
   struct Layout {
     Dims dims, to, from;
     int64_t first;  // element of the input
   };
   std::vector<Layout> layouts;
-  for (const auto& [rows, cols] : {std::pair<int64_t, int64_t>{64, 64}, {37, 53}, {3, 4099}, {4099, 3},
-                                   {130, 18}, {5, 5}, {1000, 7}}) {
+  for (const auto& [rows, cols] : {std::pair<int64_t, int64_t>{64, 64},
+                                   {37, 53},
+                                   {3, 4099},
+                                   {4099, 3},
+                                   {130, 18},
+                                   {5, 5},
+                                   {1000, 7}}) {
     layouts.push_back({{rows, cols}, {cols, 1}, {1, rows}, 0});
     layouts.push_back({{rows, cols}, {cols, 1}, {1, rows + 3}, 0});
     layouts.push_back({{rows, cols}, {cols, 1}, {cols, -1}, cols - 1});
@@ -121,7 +133,8 @@ TEST(RowProgramCopy, OfAnyStridesIsTheReference) {
     }
 }
 
-// Registers too are turned block by block: an operand that is read down its columns, beside one that is not.
+// Registers too are turned block by block: an operand that is read down its columns, beside one
+// that is not.
 TEST(RowProgramCopy, TurnedOperandsAreTheReference) {
   for (DType t : {DType::kU8, DType::kF32, DType::kF64, DType::kBF16})
     for (const auto& [rows, cols] :
@@ -144,8 +157,8 @@ TEST(RowProgramCopy, TurnedOperandsAreTheReference) {
     }
 }
 
-// n gradients, all scaled before the first of them is stored: times a factor over itself, and its square
-// times a factor.
+// n gradients, all scaled before the first of them is stored: times a factor over itself, and its
+// square times a factor.
 RowProgram scaled_gradients_program(int n, int64_t elems) {
   Writer w(DType::kF32, {1, elems});
   const int32_t scale = w.load({DType::kF32, {0, 0}});

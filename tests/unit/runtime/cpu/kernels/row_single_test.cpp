@@ -75,7 +75,8 @@ std::vector<Operands> operands(Kind kind) {
     for (uint64_t a : {0, 1})
       for (uint64_t b : {0, 1}) all.push_back({a, b, a, b});
   if (kind != Kind::kWord) return all;
-  const std::vector<uint32_t> whole = {0, 1, 2, 31, 32, ~0u, 0x7fffffff, 0x80000000, 16777217, 46341};
+  const std::vector<uint32_t> whole = {0,   1,          2,          31,       32,
+                                       ~0u, 0x7fffffff, 0x80000000, 16777217, 46341};
   for (uint32_t a : whole)
     for (uint32_t b : whole) all.push_back({a, b, 1, 1});
   std::mt19937 engine(7);

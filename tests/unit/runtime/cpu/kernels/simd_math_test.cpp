@@ -44,8 +44,8 @@ double erf_inv(double y) {
   return std::copysign(x, y);
 }
 
-// |got - want| in units of the last place of the float next to `want`; 0 for agreeing specials. Never
-// NaN, which would exceed no bound.
+// |got - want| in units of the last place of the float next to `want`; 0 for agreeing specials.
+// Never NaN, which would exceed no bound.
 double ulps(float got, double want) {
   const auto rounded = static_cast<float>(want);
   if (std::isnan(want) || std::isnan(got)) return std::isnan(want) == std::isnan(got) ? 0 : 1e9;
