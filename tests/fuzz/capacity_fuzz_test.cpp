@@ -30,7 +30,7 @@ using testing::RandomProgram;
 constexpr double kAsFast = 1.05;
 
 double step_s(const Executable& program) {
-  return simulate(program.schedule(), *usual_cpu()).step_s;
+  return simulate(program.schedule(), *common_cpu()).step_s;
 }
 
 CompileOptions options_of(const RandomProgram& program) {

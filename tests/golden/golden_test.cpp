@@ -166,7 +166,7 @@ std::string overlapped(const Graph& graph, std::optional<int64_t> device_bytes) 
   Device::Capacities capacities = {Device::unlimited_bytes(), Device::unlimited_bytes(),
                                    Device::unlimited_bytes()};
   if (device_bytes) capacities[0] = *device_bytes;
-  planned = overlap(std::move(planned), 4, capacities, *usual_cpu());
+  planned = overlap(std::move(planned), 4, capacities, *common_cpu());
   return text_of(planned.schedule) +
          fmt::format("device: {} bytes\n", planned.plan.analysis.device().total_bytes);
 }

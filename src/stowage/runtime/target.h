@@ -104,7 +104,8 @@ class Target {
   /// The device that plans are made for: the planner picks the plan with the shortest simulated
   /// step on it. Never null. Results of a program do not depend on it.
   const DeviceDescriptionPtr& description() const { return description_; }
-  /// A cache key, "cpu/2": targets with equal keys run each other's programs.
+  /// A cache key, "cpu/2": targets with equal keys run each other's programs. The description is no
+  /// part of it: a plan for another device has the same results.
   std::string key() const { return fmt::format("{}/{}", name(), threads_); }
   /// Alignment in bytes of every buffer, slot and scratch: a power of two, 64 to 4096.
   virtual int64_t alignment_bytes() const { return 64; }

@@ -2,6 +2,7 @@
 // Not a stage; layout.h, overlap.h, plan_search.h and train/fastest.h choose by it.
 #pragma once
 
+#include <array>
 #include <cstdint>
 
 #include "stowage/base/inside.h"
@@ -19,11 +20,12 @@ struct PlanScore {
   int64_t other_bytes = 0;   ///< Bytes of pinned host memory and disk together.
 };
 
-/// So few device bytes do not justify a second copy of a donated array in another memory.
+/// Largest saving of device bytes that does not justify a second copy of a donated array in another
+/// memory.
 inline constexpr int64_t kFewDeviceBytes = 64 << 10;
 
-/// A step is shorter than another one if it takes less than this many times as long: steps of the
-/// same work in another order may differ by rounding alone.
+/// A step counts as shorter only if it takes less than this share of the other's time. Smaller
+/// differences may be rounding.
 inline constexpr double kShorterStep = 0.9999;
 
 /// True if `a` beats `b`. The smaller shortfall wins. Between plans that fit, the shorter step wins
@@ -39,7 +41,7 @@ int64_t shortfall(const std::array<int64_t, kNumMemoryKinds>& bytes,
 PlanScore score_of(const MemoryAnalysis& analysis, const Device::Capacities& capacities);
 
 /// A step counts as hiding its moves if it takes at most this many times as long as its busiest
-/// stream: orders of moves gain less than that.
+/// stream: no other order of the moves gains more than the rest.
 inline constexpr double kWellHidden = 1.03;
 
 /// True if a step of the schedule on the device hides its moves.

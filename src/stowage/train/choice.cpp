@@ -182,7 +182,7 @@ DeviceDescriptionPtr device_to_plan_for(const TrainConfig& config,
                                         bool is_named) {
   if (!device || !(is_named || config.mesh.size() == 1)) return nullptr;
   DeviceDescription described = *device;
-  if (!check_network(described, mesh_of(config))) described.network = usual_cpu()->network;
+  if (!check_network(described, mesh_of(config))) described.network = common_cpu()->network;
   return std::make_shared<const DeviceDescription>(std::move(described));
 }
 

@@ -165,9 +165,10 @@ std::string settings_for(const Shortfall& shortfall) {
   std::string text;
   for (size_t kind = 0; kind < shortfall.over_bytes.size(); ++kind)
     if (shortfall.over_bytes[kind] > 0)
+      // --memory takes precedence over its key.
       text +=
           (text.empty() ? "" : " ") +
-          (kind == 0 ? fmt::format("--memory {}", shortfall.needed_bytes[kind])  // over the key
+          (kind == 0 ? fmt::format("--memory {}", shortfall.needed_bytes[kind])
                      : fmt::format("--set {}={}", budget_key(kind), shortfall.needed_bytes[kind]));
   return text;
 }

@@ -1,5 +1,5 @@
 // find_fastest: the fitting placement with the shortest simulated step on a described device.
-// Not the first placement that fits, if none of those is planned; choice.cpp has that.
+// Not the fallback for plans that barely fit; choice.cpp has that.
 #pragma once
 
 #include "stowage/base/inside.h"
@@ -9,7 +9,8 @@
 namespace stow {
 
 /// Searches the placements that a configuration leaves open, in the order of lower bounds on their
-/// step times, until no other placement can be faster than the best one that fits. Placements with
+/// step times, until no other placement can be faster by a hundredth than the best one that fits.
+/// Chunks are taken to shorten no step: they are tried where memory is short. Placements with
 /// the same computation, which differ only in the memory kinds of their state, form a *work*. The
 /// placement of a work that moves least is planned first, and gives bounds for the others: their
 /// peak is at least its peak without the state that they move; their step takes at least as long as

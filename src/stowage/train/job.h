@@ -185,7 +185,7 @@ struct Candidate {
 /// The plan chosen under budgets, and all candidates.
 struct Choice {
   std::optional<JobPlan> plan;  ///< None if no candidate fits.
-  /// In the order tried. Of placements that need the same too many bytes of a virtual device, only
+  /// In the order planned; if is_fastest, those that fit come last. Of placements that need the same too many bytes of a virtual device, only
   /// the first is planned.
   std::vector<Candidate> candidates;
   /// True: the placement with the shortest simulated step of those that fit. False: the first that
@@ -197,7 +197,7 @@ Choice find_fit(const Job& job, const Budgets& budgets);
 /// Returns the device that plans are made for, as the description of the job's target: `device`,
 /// but null for a mesh unless a person named the device (`is_named`): processes that train together
 /// must make the same plan, and their machines may be calibrated differently. If no level of its
-/// network joins the mesh, it gets the network of usual_cpu().
+/// network joins the mesh, it gets the network of common_cpu().
 DeviceDescriptionPtr device_to_plan_for(const TrainConfig& config,
                                         const std::optional<DeviceDescription>& device,
                                         bool is_named);

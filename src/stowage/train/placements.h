@@ -36,21 +36,25 @@ bool is_all_on_device(const Placement& placement);
 /// they are not in the memory kind of the parameters.
 std::string to_string(const Placement& placement);
 
-/// Returns policies that move nothing, from the cheapest in time to the cheapest in memory.
+/// Returns the policies that move nothing, in the order of StepPolicy: those that keep more first.
 std::vector<StepPolicy> policies_on_device();
+
 /// Returns all placements that a configuration leaves open: those that keep more of the state on
 /// the device first, and then in the order of StepPolicy.
 std::vector<Placement> open_placements(const TrainConfig& config, const ModelSizes& sizes);
+
 /// Returns the values of Placement::chunked that are worth a try under a policy, in the order to
 /// try them. Chunks are worth a try if the backward pass recomputes the feed-forward blocks and
 /// there is more than one chunk.
 std::vector<bool> chunked_forms(const TrainConfig& config, const ModelSizes& sizes,
                                 StepPolicy policy);
+
 /// Returns the values of Placement::chunked_loss that are worth a try for a placement that is
 /// otherwise `p`.
 std::vector<bool> chunked_loss_forms(const TrainConfig& config, const ModelSizes& sizes,
                                      const Placement& p);
-/// Returns a placement with all values of `chunked` and `chunked_loss` that are worth a try.
+
+/// Returns one placement for each combination of `chunked` and `chunked_loss` that is worth a try.
 std::vector<Placement> chunk_forms_of(const TrainConfig& config, const ModelSizes& sizes,
                                       Placement p);
 

@@ -338,7 +338,8 @@ std::vector<Remedy> loss_remedies(const Job& asked_for, const JobPlan& plan,
     const int64_t needs = device_bytes(changed, parts.peak_bytes);
     if (needs >= device_bytes(config, plan.peak_bytes)) return;
     // Another placement would be chosen by itself, so this one needs settings.
-    const bool is_first = open_placements(changed, sizes).front() == placement;
+    const bool is_first = is_all_on_device(placement) &&
+                          open_placements(changed, sizes).front() == placement;
     remedies.push_back(
         {is_first ? change : change + " " + settings_for(changed, sizes, placement, changed),
          needs,

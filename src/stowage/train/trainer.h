@@ -48,8 +48,7 @@ std::string describe_mesh(const Job& job);
 /// Returns the plan for people: budgets, the chosen placement and the reason, owners of the peak.
 /// For a choice without a plan, returns describe_refusal() without remedies.
 std::string describe_choice(const Job& job, const Choice& choice, const Budgets& budgets);
-/// Returns the reason why a candidate was chosen or not: "chosen: the first that fits", "over the
-/// budget".
+/// Returns the reason why a candidate was chosen or not: "asked for", "over the budget".
 std::string verdict_of(const Job& job, const Choice& choice, const Candidate& candidate);
 /// Returns "fits", "still over" (the device's budget) or "too much for pinned_host".
 std::string verdict_of(const Remedy& remedy);

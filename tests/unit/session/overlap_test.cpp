@@ -48,7 +48,7 @@ TEST(Overlap, LeavesAPlanThatIsNotWorthIt) {
   capacities[0] = 2 * plain.plan.analysis.device().total_bytes;
   int n_asked = 0;
   const auto overlapped = [&](bool is_worth_it) {
-    return overlap(plain, 8, capacities, *usual_cpu(), {}, 1, {},
+    return overlap(plain, 8, capacities, *common_cpu(), {}, 1, {},
                    [&, is_worth_it](const Schedule& schedule) {
                      EXPECT_TRUE(has_moves_ahead(schedule));
                      ++n_asked;
@@ -74,7 +74,7 @@ TEST(Overlap, IsForTheDeviceThatIsNamed) {
         const auto step_s = [&](const DeviceDescription& device) {
           return simulate(overlap(plain, 8, capacities, device).schedule, d).step_s;
         };
-        EXPECT_LE(step_s(d), 1.001 * step_s(*usual_cpu()))
+        EXPECT_LE(step_s(d), 1.001 * step_s(*common_cpu()))
             << name << " " << slower << " " << percent;
         EXPECT_LT(step_s(d), simulate(plain.schedule, d).step_s);
         EXPECT_EQ(hides_well(plain.schedule, d),

@@ -49,7 +49,7 @@ Planned planned_within(const Graph& graph, int64_t capacity, CompileOptions opti
 }
 int64_t device_bytes(const Planned& planned) { return planned.plan.analysis.device().total_bytes; }
 
-double step_s(const Schedule& schedule) { return simulate(schedule, *usual_cpu()).step_s; }
+double step_s(const Schedule& schedule) { return simulate(schedule, *common_cpu()).step_s; }
 
 bool has_moves_ahead(const Schedule& schedule) {
   bool has = false;

@@ -45,7 +45,7 @@ class CpuTarget final : public Target {
 TargetPtr host_target(int threads, DeviceDescriptionPtr description) {
   cpu::limit_instruction_set_once();
   return std::make_shared<const CpuTarget>(threads > 0 ? threads : omp_get_max_threads(),
-                                           description ? std::move(description) : usual_cpu());
+                                           description ? std::move(description) : common_cpu());
 }
 
 std::string host_instruction_set() {

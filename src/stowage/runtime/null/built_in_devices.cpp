@@ -4,7 +4,7 @@
 
 namespace stow {
 
-const DeviceDescriptionPtr& usual_cpu() {
+const DeviceDescriptionPtr& common_cpu() {
   static const DeviceDescriptionPtr cpu = []() -> DeviceDescriptionPtr {
     for (const BuiltInDevice& d : built_in_devices())
       if (d.name == "cpu")

@@ -20,6 +20,6 @@ std::span<const BuiltInDevice> built_in_devices();
 
 /// Returns the description of devices/cpu.toml: a common CPU, for which plans are made if a program
 /// runs on a CPU that is not described.
-const DeviceDescriptionPtr& usual_cpu();
+const DeviceDescriptionPtr& common_cpu();
 
 }  // namespace stow

@@ -27,12 +27,12 @@ struct Item {
   size_t stream = kCompute;
   double seconds = 0, bytes = 0;
   int64_t ticks = 0;
-  int64_t delay_ticks = 0;   // from when it is given to its stream
-  size_t transfer = 0;       // of a start, a done
-  int64_t trip_count = 0;    // of a loop
-  std::vector<int64_t>
-      ends;  // of a loop: iterations before which a guard changes, the last included
-  std::vector<Item> body;    // of a loop; of a branch the alternative that runs
+  int64_t delay_ticks = 0;  // from when it is given to its stream
+  size_t transfer = 0;      // of a start, a done
+  int64_t trip_count = 0;   // of a loop
+  // Of a loop: iterations before which a guard changes, and the number of all iterations.
+  std::vector<int64_t> ends;
+  std::vector<Item> body;  // of a loop; of a branch the alternative that runs
 };
 
 // Seconds of all that runs, one after another.
@@ -190,7 +190,7 @@ class Simulator {
       work_s[s] = static_cast<double>(totals_[s].work) * tick_s_;
     }
     result_.step_s = static_cast<double>(end) * tick_s_;
-    // Slowed work is counted in whole ticks, which may be a little less.
+    // Slowed work is counted in whole ticks, which may be a little less than the bound.
     result_.bound_s = std::min(step_bound_s(work_s, description_), result_.step_s);
     result_.exposed_s = static_cast<double>(end - totals_[kCompute].busy) * tick_s_;
   }

@@ -148,7 +148,7 @@ TEST(DeviceDescription, ThoseInTheProgramAreWhole) {
   EXPECT_EQ(load_device_description("a100")->network.size(), 2u);
   EXPECT_TRUE(load_device_description("rtx4080-laptop")->network.empty());
   EXPECT_EQ(device_description_toml(*load_device_description("cpu")),
-            device_description_toml(*usual_cpu()));
+            device_description_toml(*common_cpu()));
   EXPECT_EQ(
       load_device_description("h20").error(),
       "no device 'h20'; did you mean 'h200'? There are a100, cpu, h200, rtx4080-laptop, or give a "

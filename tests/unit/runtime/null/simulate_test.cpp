@@ -260,6 +260,24 @@ TEST(Simulate, CopiesSlowWhatRunsBesideThem) {
   EXPECT_DOUBLE_EQ(ms(s.bound_s), 9);  // 5 of compute, 6 / 2 and 4 / 4 that the copies take
 }
 
+TEST(Simulate, TheBoundIsOfTheBusiestStreamAndOfWhatCopiesTake) {
+  DeviceDescription d = round_device();
+  const auto bound = [&](double compute, double in, double read) {
+    std::array<double, kNumStreams> work_s{};
+    work_s[static_cast<size_t>(StreamKind::kCompute)] = compute;
+    work_s[static_cast<size_t>(StreamKind::kCopyIn)] = in;
+    work_s[static_cast<size_t>(StreamKind::kDiskRead)] = read;
+    return step_bound_s(work_s, d);
+  };
+  EXPECT_DOUBLE_EQ(bound(5, 2, 7), 7);
+  d.link.slows_compute = 0.5;
+  EXPECT_DOUBLE_EQ(bound(5, 2, 0), 6);
+  EXPECT_DOUBLE_EQ(bound(5, 2, 7), 7);
+  // Together they would take more than all: compute keeps a twentieth.
+  d.disk.slows_compute = 0.75;
+  EXPECT_DOUBLE_EQ(bound(10, 2, 4), 10 + 0.95 / 1.25 * (2 * 0.5 + 4 * 0.75));
+}
+
 TEST(Simulate, MovedBytesNeedNoDevice) {
   ScheduleKit k;
   const auto streams = moved_bytes(
