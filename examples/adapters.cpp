@@ -39,8 +39,8 @@ Result<void> run(const char* path, const char* folder) {
                                "Every plan is checked by somebody who did not make it."};
   if (auto added = add_row(batch, tokenizer, texts[0], *a); !added) return added;
   if (auto added = add_row(batch, tokenizer, texts[1], *b); !added) return added;
-  if (auto added = add_row(batch, tokenizer, texts[0], 0); !added)
-    return added;  // the base, to compare
+  // The base model, for comparison.
+  if (auto added = add_row(batch, tokenizer, texts[0], 0); !added) return added;
 
   for (int i = 0; i <= 20; ++i) {
     const Result<lm::PassOutput> output = adapters->forward_backward(batch);

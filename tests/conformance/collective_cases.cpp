@@ -164,9 +164,10 @@ int64_t beyond_rounding(DType dtype, const std::vector<Bytes>& parts, const Byte
     }
     const long double value = decode_scalar(dtype, {&got[at], elem});
     const bool is_special = !std::isfinite(sum);
-    const bool is_right = std::isnan(sum) ? std::isnan(value)
-                          : is_special    ? value == sum
-                                       : std::abs(value - sum) <= n * (u.relative * size + u.least);
+    const bool is_right =
+        std::isnan(sum) ? std::isnan(value)
+        : is_special    ? value == sum
+                        : std::abs(value - sum) <= n * (u.relative * size + u.least);
     if (!is_right) return static_cast<int64_t>(at / elem);
   }
   return -1;

@@ -210,8 +210,8 @@ TEST_F(MeshTraining, NoGradientOfAWeightIsReducedWhole) {
     if (kernel.op != ir::OpKind::kAllReduce) return;
     ++reduced;
     for (const ir::View& view : kernel.outputs)
-      EXPECT_TRUE(view.dims.size() > 2 ||
-                  view.elems() < least_matrix)  // activations have three axes
+      // Activations have three axes.
+      EXPECT_TRUE(view.dims.size() > 2 || view.elems() < least_matrix)
           << "an all_reduce of " << view.elems() << " elements";
   });
   EXPECT_GT(reduced, 0);

@@ -157,8 +157,8 @@ TEST_F(PlanPageTest, ItsFiguresAreThoseOfTheReport) {
   int n_equal = 0;
   for (const auto& [key, bytes] : shown) {
     if (key.first.find("smaller owners together") != std::string::npos) continue;
-    EXPECT_LE(bytes, wanted[key]) << key.first << " "
-                                  << key.second;  // a part may be among the small
+    // A part may be among the smaller owners.
+    EXPECT_LE(bytes, wanted[key]) << key.first << " " << key.second;
     n_equal += bytes == wanted[key];
   }
   EXPECT_EQ((shown[{"argument", ""}]), (wanted[{"argument", ""}]));

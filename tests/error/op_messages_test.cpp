@@ -1,5 +1,4 @@
-// What a wrong use of an operation is told about shapes, types and options: exact messages, in a
-// table.
+// Exact messages for wrong shapes, types and options of operations, as a table.
 // "@" stands for a line number.
 #include <gtest/gtest.h>
 

@@ -351,8 +351,8 @@ const Case kCases[] = {
      "effect: nothing that the backward pass reads depends on that value; names it can act on: "
      "hidden\n"
      "  at transform_messages_test.cpp:@"},
-    {"policy_offloads_what_nothing_reads",  // tanh's gradient reads its result, which is there
-                                            // anyway
+    // The gradient of tanh reads its result, which is there anyway.
+    {"policy_offloads_what_nothing_reads",
      [] {
        const auto layer = checkpoint(
            [](const Array& x, const Array& w) { return tanh(checkpoint_name(matmul(x, w), "a")); },

@@ -195,8 +195,8 @@ struct MostWork {
         }
       int64_t sum = kernel.scratch_bytes;
       for (const auto& [buffer, bytes] : stored)
-        sum +=
-            std::min(bytes, schedule.buffers[buffer.index()].bytes);  // broadcast views are larger
+        // Broadcast views are larger than their buffers.
+        sum += std::min(bytes, schedule.buffers[buffer.index()].bytes);
       int64_t& most = pass_of(kernel.provenance) == Pass::kVjp ? backward : forward;
       most = std::max(most, sum);
     });

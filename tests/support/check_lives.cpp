@@ -219,8 +219,8 @@ class Checker {
   const Schedule& schedule_;
   const Lifetimes lives_;
   std::vector<int64_t> iterations_;
-  std::vector<std::vector<int64_t>>
-      written_;  // of each place: when each byte was, [entries][bytes]
+  // For each place, the time at which each byte was written: [entries][bytes].
+  std::vector<std::vector<int64_t>> written_;
   MovesInFlight moves_;
   StreamKind stream_ = StreamKind::kCompute;  // of the kernel being looked at
   int64_t now_ = 0;

@@ -83,17 +83,18 @@ Array reduce_window_sum(const Operand& x, const Dims& window, const WindowOption
 Array reduce_window_max(const Operand& x, const Dims& window, const WindowOptions& options = {});
 Array reduce_window_min(const Operand& x, const Dims& window, const WindowOptions& options = {});
 
-/// Pooling as in flax.linen.
-/// Shapes:  x [N, S..., C]; `window`, `strides` and `padding` have one entry for each axis of S;
-///          returns [N, T..., C]. Empty strides are ones.
-/// avg_pool divides by the size of the window, with zeros as padding. Without `count_padding` it
-/// divides by the number of elements of x in the window.
+// Pooling as in flax.linen.
+// Shapes:  x [N, S..., C]; `window`, `strides` and `padding` have one entry for each axis of S;
+//          returns [N, T..., C]. Empty strides are ones.
+/// The largest of each window.
 Array max_pool(const Operand& x, const Dims& window, const Dims& strides = {},
                const Padding& padding = "VALID");
+/// The smallest of each window.
 Array min_pool(const Operand& x, const Dims& window, const Dims& strides = {},
-               const Padding& padding = "VALID");  ///< The smallest in each window.
+               const Padding& padding = "VALID");
+/// The mean of each window. Divides by the size of the window, with zeros as padding. Without
+/// `count_padding` it divides by the number of elements of x in the window.
 Array avg_pool(const Operand& x, const Dims& window, const Dims& strides = {},
-               const Padding& padding = "VALID",
-               bool count_padding = true);  ///< The mean of each window.
+               const Padding& padding = "VALID", bool count_padding = true);
 
 }  // namespace stow

@@ -32,9 +32,8 @@ std::ostream& operator<<(std::ostream& out, DType dtype);            ///< "f32".
 
 /// The format of a debug_print call, and the place of the call.
 struct DebugFormat {
-  DebugFormat(const char* format,
-              const char* file = __builtin_FILE(),  // NOLINT: converts by design
-              int line = __builtin_LINE())
+  // NOLINTNEXTLINE: converts by design
+  DebugFormat(const char* format, const char* file = __builtin_FILE(), int line = __builtin_LINE())
       : text(format), at{file, line} {}  ///< From a literal.
   DebugFormat(std::string format, const char* file = __builtin_FILE(),  // NOLINT
               int line = __builtin_LINE())
@@ -42,8 +41,8 @@ struct DebugFormat {
   std::string text;
   SourceLocation at;
 };
-void run_debug_print(const DebugFormat& format,
-                     const std::vector<Array>& arrays);  ///< debug_print.
+/// Runs debug_print().
+void run_debug_print(const DebugFormat& format, const std::vector<Array>& arrays);
 
 /// Prints a line to standard output: inside a trace, each time the program runs past the call;
 /// outside a trace, at once.

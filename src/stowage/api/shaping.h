@@ -28,17 +28,17 @@ class Axes {
 // Errors of all that follows: TraceError naming the function, the type and the place.
 
 Array zeros(const Shape& shape, DType dtype = DType::kF32, STOW_AT);  ///< All 0.
-Array ones(const Shape& shape, DType dtype = DType::kF32, STOW_AT);  ///< All 1.
+Array ones(const Shape& shape, DType dtype = DType::kF32, STOW_AT);   ///< All 1.
 /// All `value`. Without `dtype`, the value's type decides: f32, i32 or bool; a number then has a
 /// weak dtype, as in JAX.
 Array full(const Shape& shape, ScalarValue value, std::optional<DType> dtype = {}, STOW_AT);
 // The results have the shape of x, and its dtype unless another is given.
-Array zeros_like(const Operand& x);                               ///< All 0.
+Array zeros_like(const Operand& x);                              ///< All 0.
 Array zeros_like(const Operand& x, std::optional<DType> dtype);  ///< All 0.
-Array ones_like(const Operand& x);                                ///< All 1.
+Array ones_like(const Operand& x);                               ///< All 1.
 Array ones_like(const Operand& x, std::optional<DType> dtype);   ///< All 1.
-Array full_like(const Operand& x, ScalarValue value,
-                std::optional<DType> dtype = {});  ///< All `value`.
+/// All `value`.
+Array full_like(const Operand& x, ScalarValue value, std::optional<DType> dtype = {});
 /// 0, 1, …, stop - 1; or start, start + step, … before stop.
 Array arange(int64_t stop, DType dtype = DType::kI32, STOW_AT);
 Array arange(int64_t start, int64_t stop, int64_t step = 1, DType dtype = DType::kI32, STOW_AT);

@@ -82,8 +82,8 @@ class SingleDeviceSharding {
   SingleDeviceSharding with_memory_kind(std::string_view memory_kind) const {
     return SingleDeviceSharding(device_, memory_kind);
   }
-  friend bool operator==(const SingleDeviceSharding&,
-                         const SingleDeviceSharding&) = default;  ///< All.
+  /// Compares all fields.
+  friend bool operator==(const SingleDeviceSharding&, const SingleDeviceSharding&) = default;
 
  private:
   DevicePtr device_;

@@ -28,7 +28,8 @@ struct Options {
 
 struct Row {
   std::string op;
-  int64_t passes = 1;  // how often the bytes of the array pass: an all_reduce scatters and gathers
+  // Times that the array's bytes pass: twice for all_reduce, which scatters and gathers.
+  int64_t passes = 1;
   int64_t sent_bytes = 0;  // of one rank in one call
   double seconds = 0;      // of the slowest rank in the best round
 };

@@ -32,9 +32,9 @@ struct GeneratePhase {
 
 /// The planned programs of a shape. They allocate no tensor before they run. If there is an
 /// adapter, its arrays follow the weights in the arguments.
-///   prefill: (weights, cache, last [B,d], tokens i32 [B,C], at i32, lengths i32 [B]) -> 
-///            (cache, last)
-///            cache and last donated; `last` is the hidden state of each row's last token so far
+///   prefill: (weights, cache, last [B,d], tokens i32 [B,C], at i32, lengths i32 [B])
+///              -> (cache, last); cache and last donated.
+///            `last` is the hidden state of each row's last token so far
 ///   head:    (weights, last) -> logits f32 [B,V]
 ///   decode:  (weights, cache, tokens i32 [B,1], at i32 [B]) -> (cache, logits); cache donated
 class GeneratePrograms {

@@ -110,8 +110,8 @@ class BeamSearch {
     // States of the next step; those behind the first n_next keep their memory for steps to come.
     std::vector<State> next(1);
     size_t n_beam = 1, n_next = 0;
-    std::vector<uint32_t>
-        seen;  // 1 + the place in `next`, at the hash of its set; 0 where there is none
+    // 1 + the index in `next`, at the hash of the state's set; 0 if there is none.
+    std::vector<uint32_t> seen;
     size_t slots = 64;
     while (slots < 4 * width) slots *= 2;
     Set done;

@@ -42,8 +42,8 @@ RowsBuilder::RowsBuilder(const Graph& graph, const Unit& unit, const Units& unit
       n_row_dims_(unit.n_row_dims >= 0 ? unit.n_row_dims
                                        : std::max(0, static_cast<int>(unit.dims.size()) - 1)),
       n_group_dims_(std::max(0, unit.n_group_dims)) {
-  if (unit.epilogue_output
-          .valid()) {  // what its product makes is read first, and written over first
+  // The product's result is read first and overwritten first.
+  if (unit.epilogue_output.valid()) {
     loads_.push_back(graph.node(unit.nodes[0]).first_result);
     stores_.push_back(unit.epilogue_output);
   }

@@ -351,7 +351,7 @@ if (F.remedies.length) {
 }
 const most = mostOf(F.candidates.map(c => c.bytes).concat(budget || 0));
 page.append(el('h2', {}, 'Placements that were planned'),
-  el('p', {class: 'faint'}, 'In the order tried, from the cheapest in time to the cheapest in memory.'),
+  el('p', {class: 'faint'}, 'In the order planned; those that fit come last, the slowest first.'),
   table(['placement', '#device', '', '#host (pinned_host)', '#disk', 'verdict'], F.candidates.map(c =>
     el('tr', c.chosen ? {class: 'chosen'} : {}, cell(c.placement, ''), sized(c.bytes),
       weighed(c.bytes, most, budget !== null && c.bytes > budget), sized(c.by_kind.pinned_host),

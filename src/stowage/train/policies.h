@@ -8,8 +8,8 @@
 
 namespace stow {
 
-/// The values of `memory.policy` except "auto", from the cheapest in time to the cheapest in
-/// memory.
+/// The values of `memory.policy` except "auto". Policies that keep more come first. Only
+/// kOffloadAll, which moves all that it keeps, stands further down.
 enum class StepPolicy {
   kSaveAll,
   kSaveDots,

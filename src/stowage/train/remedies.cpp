@@ -153,8 +153,8 @@ std::vector<Remedy> plan_remedies(const Job& asked_for, const Choice& choice,
   std::vector<std::pair<BytesByKind, Placement>> tried;
   OverBudgetPlacements over_budget(open, budgets);
   std::vector<Placement> placements = open_placements(open, sizes);
-  for (const Candidate& candidate :
-       choice.candidates)  // forms that were asked for, and nothing would try
+  // Adds forms that were asked for and that open_placements() does not give.
+  for (const Candidate& candidate : choice.candidates)
     if (std::find(placements.begin(), placements.end(), candidate.placement) == placements.end())
       placements.push_back(candidate.placement);
   using Work = std::function<BytesByKind()>;

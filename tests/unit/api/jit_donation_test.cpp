@@ -21,8 +21,8 @@ using Pair = std::pair<Array, Array>;
 using Body = std::function<Pair(const Array& w, const Array& v, const Array& xs)>;
 struct Case {
   const char* name;
-  Body body;  // w, v [R, R], both donated; xs [S, R, R]
-  double temp;  // at most so many times an argument
+  Body body;            // w, v [R, R], both donated; xs [S, R, R]
+  double temp;          // at most so many times an argument
   bool aliases = true;  // w; v always is
 };
 
@@ -32,8 +32,8 @@ class Donation : public ::testing::TestWithParam<Case> {};
 
 TEST_P(Donation, IsKeptThroughLoops) {
   const Body& body = GetParam().body;
-  const DefaultDevice one_thread(
-      Device::cpu_with_capacity(1 << 30, 1));  // scratch grows with threads
+  // Scratch grows with threads.
+  const DefaultDevice one_thread(Device::cpu_with_capacity(1 << 30, 1));
   const Array w = random::normal(random::key(1), {kRows, kRows}) * 0.1;
   const Array v = random::normal(random::key(2), {kRows, kRows}) * 0.1;
   const Array xs = random::normal(random::key(3), {kSteps, kRows, kRows}) * 0.1;

@@ -428,8 +428,8 @@ TEST_F(LmAdapters, AStepIsAdamW) {
     done(probe.insert(1, state));
     value(probe.forward_backward(batch_of({1, 0, 1}, 9, t)));
     const double probe_norm = value(probe.step(1, {.beta1 = 0, .beta2 = 0})).grad_norm;
-    const std::vector<float> g =
-        floats(value(probe.extract(1)).optimizer->mu);  // beta1 0: the mean gradient
+    // With beta1 = 0 this is the mean gradient.
+    const std::vector<float> g = floats(value(probe.extract(1)).optimizer->mu);
     double square = 0;
     for (const float x : g) square += double{x} * x;
     const AdapterStep step = value(made.step(1, {lr, b1, b2, eps, decay}));

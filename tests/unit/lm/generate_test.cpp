@@ -259,8 +259,8 @@ TEST_F(Ends, TextsThatStopActAtOnceAndAreNeverShown) {
   for (size_t at = 0; at + 3 < free_.text.size(); at += 2)
     for (const size_t size : {1, 3}) {
       const std::string stop = free_.text.substr(at, size);
-      if (!is_utf8(stop) || stop == "\xEF\xBF\xBD")
-        continue;  // which may stand for a part of a character
+      // U+FFFD may stand for a part of a character.
+      if (!is_utf8(stop) || stop == "\xEF\xBF\xBD") continue;
       GenerateOptions options = greedy(24);
       options.stop = {"a text that never comes", stop};
       std::string shown;

@@ -22,10 +22,10 @@ class ScratchTable {
  private:
   struct ByContent {
     using Program = std::shared_ptr<const RowProgram>;
-    size_t operator()(const Program& program) const;  // hash
-    bool operator()(const Program& a, const Program& b) const {
-      return a == b || *a == *b;
-    }  // equality
+    // Hash of the content.
+    size_t operator()(const Program& program) const;
+    // Equality: the same object, or equal content.
+    bool operator()(const Program& a, const Program& b) const { return a == b || *a == *b; }
   };
 
   std::mutex mutex_;

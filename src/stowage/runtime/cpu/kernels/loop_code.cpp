@@ -70,16 +70,16 @@ struct Types {
   Held operands, result;
   int64_t result_bytes;
 };
+// clang-format off
 constexpr Types kTypes[] = {  // by SingleOp
 #define STOW_X(name, out, in, value, kernel) {held<in>(), held<out>(), sizeof(out)},
     STOW_FOR_EACH_SINGLE(STOW_X)
 #undef STOW_X
-        {Held::kByte, Held::kByte, 1},
-    {Held::kF32, Held::kF32, 4},
-    {Held::kNot, Held::kNot, 8},  // selects
-    {Held::kByte, Held::kByte, 1},
-    {Held::kF32, Held::kF32, 4},
-    {Held::kNot, Held::kNot, 8}};  // copies
+    // Selects: byte, f32, word.
+    {Held::kByte, Held::kByte, 1}, {Held::kF32, Held::kF32, 4}, {Held::kNot, Held::kNot, 8},
+    // Copies: byte, f32, word.
+    {Held::kByte, Held::kByte, 1}, {Held::kF32, Held::kF32, 4}, {Held::kNot, Held::kNot, 8}};
+// clang-format on
 static_assert(std::size(kTypes) == static_cast<size_t>(SingleOp::kNone));
 
 // The source of most operands among the first n, by those that the registers have: 16 last +

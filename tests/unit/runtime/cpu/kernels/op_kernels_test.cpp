@@ -249,8 +249,8 @@ Sample gather(Rng& rng, bool large) {
   if (dims.empty()) dims = {4};
   if (large) {
     dims = uniform(rng, 0, 1) == 0 ? Dims{50, 96} : Dims{5, 30, 40};
-    const Dims batches[] = {
-        {300}, {7, 31}, {1300}};  // and of more index vectors than are taken at once
+    // The last has more index vectors than are taken at once.
+    const Dims batches[] = {{300}, {7, 31}, {1300}};
     batch = batches[uniform(rng, 0, 2)];
   }
   Dims offsets;
