@@ -6,6 +6,8 @@ A measurement comes as the rows of a Markdown table of its own. Cells are copied
 import re
 import textwrap
 
+import goals
+
 HEAD = ["| what | Stowage | peer or bound | ratio | goal | command |", "|---|---|---|---|---|---|"]
 COMMANDS = {"compare", "step", "gemm", "attention", "rows", "profile"}  # that bench/tables.py runs
 MISSED = "**no**"
@@ -54,11 +56,12 @@ def step_rows(verdicts, steps, widened):
     ready, apart = ([r[i] for r in body(verdicts)] for i in (5, 4))
     compiled = {who: spread([r[3] for r in body(steps) if r[1] == who]) for who in ("stowage", "jax")}
     yield row("seconds until a step can run", compiled["stowage"], f"JAX {compiled['jax']}",
-              bold(spread(ready), min(map(float, ready)) < 10), "10", "compare")
-    yield row("losses, relative difference from the farther peer", "", "", bold(spread(apart), max(map(float, apart)) > 1e-3),
-              "at most 0.001", "compare")
+              bold(spread(ready), min(map(float, ready)) < goals.READY), f"{goals.READY}", "compare")
+    yield row("losses, relative difference from the farther peer", "", "",
+              bold(spread(apart), max(map(float, apart)) > goals.APART), f"at most {goals.APART:g}", "compare")
     if widened:
-        yield row("**bf16 beside f32**, ours alone, tokens/s", "bf16", "f32", "times as fast", "at least 0.9", "step")
+        yield row("**bf16 beside f32**, ours alone, tokens/s", "bf16", "f32", "times as fast",
+                  f"at least {goals.WIDENED}", "step")
         for config, f32, bf16, ratio, met in body(widened):
             yield row(config, bf16, f32, bold(ratio, met == MISSED), "", "step")
 
@@ -74,7 +77,7 @@ def memory_rows(steps, memory):
         (ours,), (theirs,) = planned[config, "stowage"], planned[config, "jax"]
         yield row(config, ours, f"{theirs}; {process[config][0]}", bold(share, met == MISSED), most, "compare")
     yield row("**Memory if less is saved**, MiB, f32, one thread", "save_gate; save_named; recompute (more time than save_all)",
-              "JAX's plan", "of JAX's plan, in at most 10 % more time", "at most", "step, profile")
+              "JAX's plan", f"of JAX's plan, in at most {100 * goals.MORE_TIME:.0f} % more time", "at most", "step, profile")
     for config, jax, _, *policies, _, _, _, share, most, met in body(memory):
         yield row(config, "; ".join(policies), jax, bold(share, met == MISSED), most, "step, profile")
 
@@ -97,8 +100,8 @@ def product_rows(products, small):
     def ratios(text, goal):
         return " / ".join(bold(ratio, float(ratio) < goal) for ratio in text.split(" / "))
     dtypes = " / ".join(dict.fromkeys(r[1] for r in body(products)))
-    yield row(f"**Products**, one thread, GFLOP/s, {dtypes}", "", "oneDNN", "of its rate", "at least 0.95", "gemm")
-    rows = [row(shape.removeprefix("1 x "), ours, theirs, ratios(ratio, 0.95), "", "gemm")
+    yield row(f"**Products**, one thread, GFLOP/s, {dtypes}", "", "oneDNN", "of its rate", f"at least {goals.PRODUCT}", "gemm")
+    rows = [row(shape.removeprefix("1 x "), ours, theirs, ratios(ratio, goals.PRODUCT), "", "gemm")
             for shape, (ours, theirs, ratio) in paired(body(products), lambda r: r[0], [2, 3, 4]).items()]
     yield from condensed(rows)
     if small:
@@ -110,20 +113,20 @@ def product_rows(products, small):
 def attention_rows(attention):
     """Attention by its sizes."""
     yield row("**Attention**, one thread, ms, f32 forward / backward; bf16 forward / backward", "", "PyTorch", "times as fast",
-              "at least 1", "attention")
+              f"at least {goals.ATTENTION}", "attention")
     shapes = {}
     for shape, _, *numbers in body(attention):
         shapes.setdefault(shape, []).append(numbers)
     for shape, dtypes in shapes.items():
         ours, theirs = ("; ".join(f"{n[i]} / {n[i + 3]}" for n in dtypes) for i in (0, 1))
-        ratio = "; ".join(" / ".join(bold(r, float(r) < 1) for r in (n[2], n[5])) for n in dtypes)
+        ratio = "; ".join(" / ".join(bold(r, float(r) < goals.ATTENTION) for r in (n[2], n[5])) for n in dtypes)
         yield row(shape, ours, theirs, ratio, "", "attention")
 
 
 def row_program_rows(rates, triad):
     """The slowest row programs, and the triad that goes past the caches."""
     yield row("**Row programs**, GB/s, one / two threads; in cache", "", "triad; loop of the same traffic", "of the triad",
-              "at least 0.8", "rows")
+              f"at least {goals.TRIAD}", "rows")
     rows = []
     for name, (ours, peer, ratio, met, loop, cached) in paired(body(rates), lambda r: r[0], [2, 3, 4, 5, 6, 7]).items():
         ratio = " / ".join(bold(r, m == MISSED) for r, m in zip(ratio.split(" / "), met.split(" / ")))
@@ -144,12 +147,12 @@ def profile_rows(profile):
         ops = body([line for line in part.splitlines() if line.startswith("|")])[:4]
         shares = ", ".join(f"{op} {share} ({f'{flops} GFLOP/s' if flops != '-' else f'{bytes_} GB/s'})"
                            for op, _, share, flops, bytes_ in ops)
-        goal = "1.15" if config == "medium" else ""
-        yield row(f"{config}: {shares}", ms, f"{flop} GFLOP, {rate} GFLOP/s", bold(ratio, goal and float(ratio) > 1.15), goal,
-                  "profile")
+        goal = f"{goals.MEDIUM_TIME}" if config == "medium" else ""
+        yield row(f"{config}: {shares}", ms, f"{flop} GFLOP, {rate} GFLOP/s",
+                  bold(ratio, goal and float(ratio) > goals.MEDIUM_TIME), goal, "profile")
     for clock in re.findall(r"medium takes ([\d.]+) times", text):
-        yield row("medium, every core, by the clock, alternating with the product", "", "", bold(clock, float(clock) > 1.15),
-                  "1.15", "step, gemm")
+        yield row("medium, every core, by the clock, alternating with the product", "", "",
+                  bold(clock, float(clock) > goals.MEDIUM_TIME), f"{goals.MEDIUM_TIME}", "step, gemm")
     for clock in re.findall(r"it takes ([\d.]+) times", text):
         yield row("the same, of the best rate of vector units (`STOW_ISA=avx512`)", "", "", clock, "", "step, gemm")
 

@@ -30,15 +30,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-struct Outcome {
-  int status = -1;
-  std::string error;
-  std::vector<std::string> hex;
-  std::vector<double> losses, validation;
-  Json summary;
-  Placement placement;
-  BytesByKind peak_bytes{};
-};
+using testing::joined_losses;
+using testing::Outcome;
 
 // The newest checkpoint of a folder as two processes write it, every array cut along its last even
 // axis.
@@ -122,53 +115,14 @@ class Finetune : public testing::TrainingFixture {
   }
 
   Outcome train(TrainConfig c, std::optional<int64_t> budget = {}, bool resume = false) {
-    Outcome outcome;
     const Result<ModelFactory> factory = model_factory(c);
-    if (!factory) {
-      outcome.error = factory.error();
-      return outcome;
-    }
-    const Job job(c, target(), *factory);
-    const Choice choice = choose_plan(job, budgets_of(c, budget));
-    if (!choice.plan) {
-      outcome.error = "refused";
-      return outcome;
-    }
-    outcome.placement = choice.plan->placement;
-    outcome.peak_bytes = choice.plan->peak_bytes;
-    const std::string path = folder_ / "out.jsonl";
-    {
-      Result<JsonLines> json = JsonLines::open(path);
-      RunOptions options;
-      options.resume = resume;
-      options.json = &*json;
-      const Result<int> status = run(job, choice, options);
-      if (status.ok())
-        outcome.status = *status;
-      else
-        outcome.error = status.error();
-    }
-    std::ifstream lines(path);
-    for (std::string line; std::getline(lines, line);) {
-      const Json row = *parse_json(line);
-      if (row.find("summary")) {
-        outcome.summary = row;
-      } else if (row.find("loss_hex")) {
-        outcome.hex.push_back(*row.find("loss_hex")->as_string());
-        outcome.losses.push_back(*row.find("loss")->as_double());
-      } else {
-        outcome.validation.push_back(*row.find("validation_loss")->as_double());
-      }
-    }
-    if (outcome.status == 0) {
-      EXPECT_EQ(*outcome.summary.find("predicted_peak_bytes"),
-                *outcome.summary.find("measured_peak_bytes"))
-          << c.train.out;
-    }
-    return outcome;
+    if (!factory) return {.error = factory.error()};
+    return train_job(Job(c, target(), *factory), budget, resume);
   }
 
-  static double apart(const std::vector<double>& a, const std::vector<double>& b) {
+  // The largest relative difference of losses.
+  static double apart(const Outcome& x, const Outcome& y) {
+    const std::vector<double> a = x.numbers("loss"), b = y.numbers("loss");
     EXPECT_EQ(a.size(), b.size());
     double most = 0;
     for (size_t i = 0; i < std::min(a.size(), b.size()); ++i)
@@ -195,8 +149,6 @@ class Finetune : public testing::TrainingFixture {
     for (int i = 0; i < 16; ++i) rows.tokens.push_back(i * 7 % 24);
     return lm::score(*loaded, rows, {.logits = true}).logits;
   }
-
-  TemporaryFolder folder_;
 };
 
 using FinetuneOnEachTarget = testing::OnEachTarget<Finetune>;
@@ -205,12 +157,12 @@ INSTANTIATE_TEST_SUITE_P(, FinetuneOnEachTarget, testing::each_target(), testing
 TEST_P(FinetuneOnEachTarget, EveryPolicyAndPlaceGivesTheSameBitsAtThePredictedPeak) {
   const Outcome plain = train(config("plain"));
   ASSERT_EQ(plain.status, 0) << plain.error;
-  ASSERT_EQ(plain.hex.size(), 5u);
-  EXPECT_LT(plain.losses.back(), plain.losses.front());
+  ASSERT_EQ(plain.losses.size(), 5u);
+  EXPECT_LT(plain.numbers("loss").back(), plain.numbers("loss").front());
   for (const std::string policy : {"save_dots", "save_named", "recompute", "nested"}) {
     TrainConfig c = config(policy);
     c.memory.policy = policy;
-    EXPECT_EQ(train(c).hex, plain.hex) << policy;
+    EXPECT_EQ(train(c).losses, plain.losses) << policy;
   }
   for (const std::string place : {"pinned_host", "disk"}) {
     for (const std::string what : {"frozen", "all"}) {
@@ -223,7 +175,7 @@ TEST_P(FinetuneOnEachTarget, EveryPolicyAndPlaceGivesTheSameBitsAtThePredictedPe
       if (what == "all") c.memory.optimizer = c.memory.parameters = place;
       const Outcome o = train(c);
       EXPECT_EQ(o.status, 0) << o.error;
-      EXPECT_EQ(o.hex, plain.hex) << place << what;
+      EXPECT_EQ(o.losses, plain.losses) << place << what;
     }
   }
 }
@@ -234,20 +186,20 @@ TEST_F(Finetune, EveryBudgetGivesTheSameBitsAtThePredictedPeak) {
   ASSERT_EQ(plain.status, 0) << plain.error;
   TrainConfig c = config("budget");
   c.runtime.platform = "virtual";
-  int64_t least = plain.peak_bytes[0];
-  for (int64_t budget = plain.peak_bytes[0]; budget > 0; budget -= plain.peak_bytes[0] / 4) {
+  int64_t least = plain.device_peak();
+  for (int64_t budget = plain.device_peak(); budget > 0; budget -= plain.device_peak() / 4) {
     const Outcome o = train(c, budget);
     if (!o.error.empty()) break;
-    EXPECT_EQ(o.hex, plain.hex) << budget;
-    EXPECT_LE(o.peak_bytes[0], budget);
+    EXPECT_EQ(o.losses, plain.losses) << budget;
+    EXPECT_LE(o.device_peak(), budget);
     least = budget;
   }
-  EXPECT_LE(least, plain.peak_bytes[0] * 3 / 4 + 1);
+  EXPECT_LE(least, plain.device_peak() * 3 / 4 + 1);
 }
 
 TEST_P(FinetuneOnEachTarget, MicrobatchesAddUpToTheBatch) {
   for (const int64_t rank : {0, 4}) {
-    std::vector<double> whole;
+    Outcome whole;
     for (const int64_t k : {1, 2, 4}) {
       TrainConfig c = config(fmt::format("k{}-{}", k, rank));
       c.lora.rank = rank;
@@ -255,12 +207,12 @@ TEST_P(FinetuneOnEachTarget, MicrobatchesAddUpToTheBatch) {
       c.data.accumulate = k;
       const Outcome o = train(c);
       ASSERT_EQ(o.status, 0) << o.error;
-      if (k == 1) whole = o.losses;
-      EXPECT_LT(apart(o.losses, whole), 2e-6) << k << " of rank " << rank;
+      if (k == 1) whole = o;
+      EXPECT_LT(apart(o, whole), 2e-6) << k << " of rank " << rank;
       TrainConfig lean = c;
       lean.train.out += "-lean";
       lean.memory.policy = "recompute";
-      EXPECT_EQ(train(lean).hex, o.hex);
+      EXPECT_EQ(train(lean).losses, o.losses);
     }
   }
 }
@@ -306,7 +258,7 @@ TEST_F(Finetune, PackedExamplesDoNotSeeOneAnother) {
   const Outcome a = train(alone), b = train(packed);
   ASSERT_EQ(a.status, 0) << a.error;
   ASSERT_EQ(b.status, 0) << b.error;
-  EXPECT_LT(apart(b.losses, a.losses), 1e-5);
+  EXPECT_LT(apart(b, a), 1e-5);
 }
 
 TEST_P(FinetuneOnEachTarget, EveryLengthBucketHasItsOwnProgramAndTheLossesOfOneLength) {
@@ -316,7 +268,7 @@ TEST_P(FinetuneOnEachTarget, EveryLengthBucketHasItsOwnProgramAndTheLossesOfOneL
   const Outcome a = train(whole), b = train(buckets);
   ASSERT_EQ(a.status, 0) << a.error;
   ASSERT_EQ(b.status, 0) << b.error;
-  EXPECT_LT(apart(b.losses, a.losses), 1e-5);
+  EXPECT_LT(apart(b, a), 1e-5);
 }
 
 TEST_P(FinetuneOnEachTarget, ResumesToTheBitWithAnAverageAndMicrobatches) {
@@ -336,9 +288,7 @@ TEST_P(FinetuneOnEachTarget, ResumesToTheBitWithAnAverageAndMicrobatches) {
   const Outcome first = train(make("parts", 3));
   const Outcome second = train(make("parts", 6), {}, true);
   ASSERT_EQ(second.status, 0) << second.error;
-  std::vector<std::string> joined = first.hex;
-  joined.insert(joined.end(), second.hex.begin(), second.hex.end());
-  EXPECT_EQ(joined, whole.hex);
+  EXPECT_EQ(joined_losses(first, second), whole.losses);
   EXPECT_EQ(*second.summary.find("validation_loss"), *whole.summary.find("validation_loss"));
   // Another base is not gone on with.
   testing::write_base(folder_ / "other", /*tied=*/false);
@@ -361,7 +311,7 @@ TEST_P(FinetuneOnEachTarget, TheAverageIsWhatIsEvaluatedAndExported) {
   last.train.steps = 1;
   last.eval.data = c.eval.data;
   const Outcome plain = train(last);
-  EXPECT_EQ(averaged.hex, plain.hex);
+  EXPECT_EQ(averaged.losses, plain.losses);
   EXPECT_NE(*averaged.summary.find("validation_loss"), *plain.summary.find("validation_loss"));
   const Result<Exported> done = export_adapter(c.train.out, folder_ / "ema-adapter");
   ASSERT_TRUE(done.ok()) << done.error();
@@ -397,10 +347,10 @@ TEST_F(Finetune, WhatIsExportedScoresAsTheAdapterDoesAndTrainingGoesOnFromIt) {
   resumed.train.steps = 6;
   resumed.data.path = on.data.path;
   const Outcome next = train(resumed, {}, true), fresh = train(on);
-  ASSERT_EQ(next.hex.size(), 1u) << next.error;
-  ASSERT_EQ(fresh.hex.size(), 1u) << fresh.error;
+  ASSERT_EQ(next.losses.size(), 1u) << next.error;
+  ASSERT_EQ(fresh.losses.size(), 1u) << fresh.error;
   // The sixth update has other lines; of the first ones the trained adapter's loss is lower.
-  EXPECT_LT(fresh.losses[0], train(config("again")).losses[0]);
+  EXPECT_LT(fresh.numbers("loss")[0], train(config("again")).numbers("loss")[0]);
 }
 
 TEST_F(Finetune, AnotherBaseIsNotMerged) {
@@ -432,7 +382,7 @@ TEST_F(Finetune, ATestFileIsEvaluatedAtTheEnd) {
   ASSERT_EQ(o.status, 0) << o.error;
   ASSERT_TRUE(o.summary.find("test_loss")->as_double());
   EXPECT_GT(*o.summary.find("test_loss")->as_double(), 0.5);
-  EXPECT_TRUE(o.validation.empty());
+  EXPECT_TRUE(o.numbers("validation_loss").empty());
 }
 
 TEST_F(Finetune, AllWeightsTrainWithoutARankAndAreExported) {
@@ -441,7 +391,7 @@ TEST_F(Finetune, AllWeightsTrainWithoutARankAndAreExported) {
   c.optimizer.lr = 3e-3;
   const Outcome o = train(c);
   ASSERT_EQ(o.status, 0) << o.error;
-  EXPECT_LT(o.losses.back(), o.losses.front());
+  EXPECT_LT(o.numbers("loss").back(), o.numbers("loss").front());
   const Result<Exported> done = export_model(c.train.out, folder_ / "model");
   ASSERT_TRUE(done.ok()) << done.error();
   EXPECT_NE(scores(folder_ / "model"), scores(folder_ / "base"));
@@ -465,10 +415,10 @@ TEST_F(Finetune, DropoutDrawsTheSameAgainAndStopsInEvaluation) {
   lean.train.out += "-lean";
   lean.memory.policy = "recompute";
   const Outcome again = train(lean);
-  EXPECT_EQ(again.hex, o.hex);
+  EXPECT_EQ(again.losses, o.losses);
   EXPECT_EQ(*again.summary.find("validation_loss"), *o.summary.find("validation_loss"));
   TrainConfig none = config("no-dropout");
-  EXPECT_NE(train(none).hex, o.hex);
+  EXPECT_NE(train(none).losses, o.losses);
 }
 
 TEST_F(Finetune, StopsWhenTheLossOfWhatIsHeldOutNoLongerFalls) {
@@ -480,8 +430,8 @@ TEST_F(Finetune, StopsWhenTheLossOfWhatIsHeldOutNoLongerFalls) {
   c.train.steps = 9;
   const Outcome o = train(c);
   ASSERT_EQ(o.status, 0) << o.error;
-  EXPECT_EQ(o.hex.size(), 3u);
-  EXPECT_EQ(o.validation.size(), 3u);
+  EXPECT_EQ(o.losses.size(), 3u);
+  EXPECT_EQ(o.numbers("validation_loss").size(), 3u);
 }
 
 // Trained too long on few lines: what is held out gets worse again.
@@ -505,11 +455,12 @@ TEST_P(FinetuneOnEachTarget, TheBestCheckpointStaysAndIsWhatIsTestedAndExported)
   constexpr int64_t kSteps = 14;
   const Outcome whole = train(make("whole", kSteps));
   ASSERT_EQ(whole.status, 0) << whole.error;
-  ASSERT_EQ(whole.validation.size(), static_cast<size_t>(kSteps - 1));
-  const auto least = std::min_element(whole.validation.begin(), whole.validation.end());
-  const int64_t best = least - whole.validation.begin() + 1;
+  const std::vector<double> losses = whole.numbers("validation_loss");
+  ASSERT_EQ(losses.size(), static_cast<size_t>(kSteps - 1));
+  const auto least = std::min_element(losses.begin(), losses.end());
+  const int64_t best = least - losses.begin() + 1;
   // The newest three would not have kept it.
-  ASSERT_LT(best, kSteps - 3) << fmt::format("{}", fmt::join(whole.validation, " "));
+  ASSERT_LT(best, kSteps - 3) << fmt::format("{}", fmt::join(losses, " "));
   EXPECT_EQ(*whole.summary.find("best_step")->as_int(), best);
   EXPECT_EQ(*whole.summary.find("best_validation_loss")->as_double(), *least);
   std::vector<int64_t> steps;
@@ -573,13 +524,13 @@ TEST_F(Finetune, WeightsOfBf16TrainUnderEveryPlanInLess) {
     const std::string policy = "p=bf16,c=bf16,o=f32";
     const Outcome plain = train(make("plain", policy));
     ASSERT_EQ(plain.status, 0) << plain.error;
-    EXPECT_LT(plain.losses.back(), plain.losses.front());
-    EXPECT_LE(apart(plain.losses, wide.losses), 5e-3);
-    EXPECT_LT(plain.peak_bytes[0], wide.peak_bytes[0]);
+    EXPECT_LT(plain.numbers("loss").back(), plain.numbers("loss").front());
+    EXPECT_LE(apart(plain, wide), 5e-3);
+    EXPECT_LT(plain.device_peak(), wide.device_peak());
     for (const std::string memory : {"save_dots", "recompute"}) {
       TrainConfig c = make(memory, policy);
       c.memory.policy = memory;
-      EXPECT_EQ(train(c).hex, plain.hex) << memory;
+      EXPECT_EQ(train(c).losses, plain.losses) << memory;
     }
     TrainConfig away = make("away", policy);
     away.runtime.platform = "virtual";
@@ -587,24 +538,22 @@ TEST_F(Finetune, WeightsOfBf16TrainUnderEveryPlanInLess) {
     away.memory.policy = "recompute";
     away.memory.optimizer = away.memory.parameters = rank == 0 ? "disk" : "pinned_host";
     const Outcome moved = train(away);
-    EXPECT_EQ(moved.hex, plain.hex) << moved.error;
+    EXPECT_EQ(moved.losses, plain.losses) << moved.error;
     TrainConfig tight = make("budget", policy);
     tight.runtime.platform = "virtual";
-    const Outcome fitted = train(tight, plain.peak_bytes[0] * 3 / 4);
-    EXPECT_EQ(fitted.hex, plain.hex) << fitted.error;
+    const Outcome fitted = train(tight, plain.device_peak() * 3 / 4);
+    EXPECT_EQ(fitted.losses, plain.losses) << fitted.error;
     TrainConfig first = make("parts", policy);
     first.train.steps = 2;
     const Outcome begun = train(first);
     const Outcome rest = train(make("parts", policy), {}, true);
-    std::vector<std::string> joined = begun.hex;
-    joined.insert(joined.end(), rest.hex.begin(), rest.hex.end());
-    EXPECT_EQ(joined, plain.hex) << rest.error;
+    EXPECT_EQ(joined_losses(begun, rest), plain.losses) << rest.error;
     // Microbatches add up in f32.
     TrainConfig halves = make("halves", policy);
     halves.data.batch = 2;
     halves.data.accumulate = 2;
     const Outcome o = train(halves);
-    EXPECT_LE(apart(o.losses, plain.losses), 5e-3);
+    EXPECT_LE(apart(o, plain), 5e-3);
   }
 }
 
@@ -695,9 +644,9 @@ TEST_F(Finetune, AQuantisedFileIsHeldAsF32OrBf16) {
   const Outcome wide = train(make("auto")), half = train(make("bf16"));
   ASSERT_EQ(wide.status, 0) << wide.error;
   ASSERT_EQ(half.status, 0) << half.error;
-  EXPECT_LT(half.peak_bytes[0], wide.peak_bytes[0]);
-  EXPECT_NE(half.hex, wide.hex);
-  EXPECT_LE(apart(half.losses, wide.losses), 3e-2);
+  EXPECT_LT(half.device_peak(), wide.device_peak());
+  EXPECT_NE(half.losses, wide.losses);
+  EXPECT_LE(apart(half, wide), 3e-2);
   // Remedies are planned with it.
   TrainConfig c = make("auto");
   const std::vector<ModelChange> changes = Job(c, 1, model_factory(c).value()).model().changes();

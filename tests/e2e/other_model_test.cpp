@@ -3,12 +3,8 @@
 // host's target and on OtherTarget, the others on the host's alone.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cmath>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
 
 #include "stowage/stowage.h"
 #include "stowage/train/data.h"
@@ -19,6 +15,9 @@
 
 namespace stow {
 namespace {
+
+using testing::joined_losses;
+using testing::Outcome;
 
 constexpr int64_t kWidth = 48, kLayers = 6;
 
@@ -125,12 +124,6 @@ TrainModelPtr mlp_that_names_its_stack(const TrainConfig& config) {
 class OtherModel : public testing::TrainingFixture {
  protected:
   OtherModel() : TrainingFixture(1) {}
-  void SetUp() override {
-    folder_ =
-        std::filesystem::path(::testing::TempDir()) / ("stow-mlp-" + std::to_string(::getpid()));
-    std::filesystem::create_directories(folder_);
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
 
   TrainConfig config(const std::string& name, int64_t steps) const {
     TrainConfig c;
@@ -139,45 +132,18 @@ class OtherModel : public testing::TrainingFixture {
     c.data.seq = 1;
     c.train.steps = steps;
     c.train.sample = 0;
-    c.train.out = (folder_ / name).string();
+    c.train.out = folder_ / name;
     c.optimizer.total_steps = 8;
     c.optimizer.warmup = 2;
     c.optimizer.weight_decay = 0;
     return c;
   }
 
-  struct Outcome {
-    std::vector<std::string> losses;
-    Json summary;
-  };
-  Outcome train(const TrainConfig& c, const Choice& choice, const Job& job, bool resume = false) {
-    const std::string path = (folder_ / "out.jsonl").string();
-    {
-      Result<JsonLines> json = JsonLines::open(path);
-      RunOptions options;
-      options.resume = resume;
-      options.json = &*json;
-      const Result<int> status = run(job, choice, options);
-      EXPECT_TRUE(status.ok()) << status.error();
-      EXPECT_EQ(status.ok() ? *status : -1, 0) << c.train.out;
-    }
-    Outcome outcome;
-    std::ifstream lines(path);
-    for (std::string line; std::getline(lines, line);) {
-      const Json row = *parse_json(line);
-      if (row.find("summary")) outcome.summary = row;
-      else if (row.find("loss_hex")) outcome.losses.push_back(*row.find("loss_hex")->as_string());
-    }
-    EXPECT_EQ(*outcome.summary.find("predicted_peak_bytes"),
-              *outcome.summary.find("measured_peak_bytes"));
+  Outcome train(const TrainConfig& c, std::optional<int64_t> budget = {}, bool resume = false) {
+    const Outcome outcome = train_job(Job(c, target(), mlp), budget, resume);
+    EXPECT_EQ(outcome.status, 0) << c.train.out << ": " << outcome.error;
     return outcome;
   }
-  Outcome train(const TrainConfig& c, std::optional<int64_t> budget = {}, bool resume = false) {
-    const Job job(c, target(), mlp);
-    return train(c, choose_plan(job, budgets_of(c, budget)), job, resume);
-  }
-
-  std::filesystem::path folder_;
 };
 
 using OtherModelOnEachTarget = testing::OnEachTarget<OtherModel>;
@@ -196,8 +162,8 @@ TEST_P(OtherModelOnEachTarget, LearnsWithTheSameBitsUnderEveryPolicy) {
     EXPECT_LT(*o.summary.find("last_loss")->as_double(),
               *o.summary.find("first_loss")->as_double());
     EXPECT_TRUE(std::isfinite(*o.summary.find("validation_loss")->as_double()));
+    peaks.push_back(o.device_peak());
     const Json& measured = *o.summary.find("measured_peak_bytes");
-    peaks.push_back(*measured.find("device")->as_int());
     EXPECT_EQ(*measured.find("pinned_host")->as_int() > 0, policy == "offload_carries") << policy;
   }
   EXPECT_GT(peaks[0], peaks[1]);
@@ -234,9 +200,7 @@ TEST_P(OtherModelOnEachTarget, ResumesToTheBit) {
   const Outcome whole = train(config("whole", 8));
   const Outcome first = train(config("parts", 4));
   const Outcome second = train(config("parts", 8), {}, true);
-  std::vector<std::string> joined = first.losses;
-  joined.insert(joined.end(), second.losses.begin(), second.losses.end());
-  EXPECT_EQ(joined, whole.losses);
+  EXPECT_EQ(joined_losses(first, second), whole.losses);
 }
 
 TEST_F(OtherModel, AStepByItselfTakesABatchOfTheModelsData) {

@@ -1,12 +1,11 @@
 // A model of vectors alone through the trainer: no matrices, no layers, no logits. It trains,
 // plans, is refused and resumes to the bit with AdamW; Muon, which has nothing to take, is refused.
+// The test of VectorModelOnEachTarget runs on the host's target and on OtherTarget, the others on
+// the host's alone.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
 
 #include "stowage/stowage.h"
 #include "stowage/train/data.h"
@@ -14,12 +13,16 @@
 #include "stowage/train/step_run.h"
 #include "stowage/train/trainer.h"
 #include "tests/support/message_of.h"
+#include "tests/support/training_fixture.h"
 
 namespace stow {
 namespace {
 
 using ::testing::HasSubstr;
 using ::testing::Not;
+
+using testing::joined_losses;
+using testing::Outcome;
 
 constexpr int64_t kRows = 256, kWidth = 64;
 
@@ -121,14 +124,9 @@ class StacksOfVectors : public Vectors {
   }
 };
 
-class VectorModel : public ::testing::Test {
+class VectorModel : public testing::TrainingFixture {
  protected:
-  void SetUp() override {
-    folder_ = std::filesystem::path(::testing::TempDir()) /
-              ("stow-vectors-" + std::to_string(::getpid()));
-    std::filesystem::create_directories(folder_);
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
+  VectorModel() : TrainingFixture(1) {}
 
   TrainConfig config(const std::string& name, int64_t steps) const {
     TrainConfig c;
@@ -137,7 +135,7 @@ class VectorModel : public ::testing::Test {
     c.data.seq = 1;
     c.train.steps = steps;
     c.train.sample = 0;
-    c.train.out = (folder_ / name).string();
+    c.train.out = folder_ / name;
     c.optimizer.lr = 0.05;
     c.optimizer.total_steps = 8;
     c.optimizer.warmup = 2;
@@ -145,52 +143,25 @@ class VectorModel : public ::testing::Test {
     return c;
   }
 
-  struct Outcome {
-    std::vector<std::string> losses;
-    Json summary;
-  };
   Outcome train(const TrainConfig& c, std::optional<int64_t> budget = {}, bool resume = false) {
-    const Job job(c, 1, vectors);
-    const Choice choice = choose_plan(job, budgets_of(c, budget));
-    Outcome outcome;
-    EXPECT_TRUE(choice.plan) << c.train.out;
-    if (!choice.plan) return outcome;
-    const std::string path = (folder_ / "out.jsonl").string();
-    {
-      Result<JsonLines> json = JsonLines::open(path);
-      RunOptions options;
-      options.resume = resume;
-      options.json = &*json;
-      const BytesByKind& peak = choice.plan->peak_bytes;
-      const Result<int> status = run_training(job, choice, {peak[0], peak[1], peak[2]}, options);
-      EXPECT_TRUE(status.ok()) << status.error();
-      EXPECT_EQ(status.ok() ? *status : -1, 0) << c.train.out;
-    }
-    std::ifstream lines(path);
-    for (std::string line; std::getline(lines, line);) {
-      const Json row = *parse_json(line);
-      if (row.find("summary")) outcome.summary = row;
-      else if (row.find("loss_hex")) outcome.losses.push_back(*row.find("loss_hex")->as_string());
-    }
-    EXPECT_EQ(*outcome.summary.find("predicted_peak_bytes"),
-              *outcome.summary.find("measured_peak_bytes"));
+    const Outcome outcome = train_job(Job(c, target(), vectors), budget, resume);
+    EXPECT_EQ(outcome.status, 0) << c.train.out << ": " << outcome.error;
     return outcome;
   }
-
-  std::filesystem::path folder_;
 };
 
-TEST_F(VectorModel, LearnsAndResumesToTheBit) {
+using VectorModelOnEachTarget = testing::OnEachTarget<VectorModel>;
+INSTANTIATE_TEST_SUITE_P(, VectorModelOnEachTarget, testing::each_target(), testing::target_name);
+
+TEST_P(VectorModelOnEachTarget, LearnsAndResumesToTheBit) {
   const Outcome whole = train(config("whole", 8));
   const double first_loss = *whole.summary.find("first_loss")->as_double();
   EXPECT_LT(*whole.summary.find("last_loss")->as_double(), 0.8 * first_loss);
   EXPECT_LT(*whole.summary.find("validation_loss")->as_double(), 0.8 * first_loss);
   const Outcome first = train(config("parts", 4));
   const Outcome second = train(config("parts", 8), {}, true);
-  std::vector<std::string> joined = first.losses;
-  joined.insert(joined.end(), second.losses.begin(), second.losses.end());
-  EXPECT_EQ(joined.size(), 8u);
-  EXPECT_EQ(joined, whole.losses);
+  EXPECT_EQ(whole.losses.size(), 8u);
+  EXPECT_EQ(joined_losses(first, second), whole.losses);
 }
 
 TEST_F(VectorModel, StateOnTheHostAndPoliciesChangeNoBit) {

@@ -1,6 +1,28 @@
 #include "tests/support/training_fixture.h"
 
+#include <fstream>
+
 namespace stow::testing {
+
+std::vector<double> Outcome::numbers(std::string_view key) const {
+  std::vector<double> found;
+  for (const Json& line : lines)
+    if (const Json* value = line.find(key))
+      if (const Result<double> number = value->as_double()) found.push_back(*number);
+  return found;
+}
+
+int64_t Outcome::device_peak() const {
+  const Json* peaks = summary.find("measured_peak_bytes");
+  STOW_CHECK(peaks, "expected the summary of a run, got the error '{}'", error);
+  return *peaks->find("device")->as_int();
+}
+
+std::vector<std::string> joined_losses(const Outcome& first, const Outcome& second) {
+  std::vector<std::string> losses = first.losses;
+  losses.insert(losses.end(), second.losses.begin(), second.losses.end());
+  return losses;
+}
 
 TrainingFixture::~TrainingFixture() {
   if (!other_) return;
@@ -25,6 +47,43 @@ Result<int> TrainingFixture::run(const Job& job, const Choice& choice, RunOption
   Positions positions(other_device(peak, target_));
   options.positions = &positions;
   return run_training(job, choice, budgets, options);
+}
+
+Outcome TrainingFixture::train_job(const Job& job, std::optional<int64_t> budget,
+                                   bool resume) const {
+  Outcome outcome;
+  const Choice choice = choose_plan(job, budgets_of(job.config(), budget));
+  if (!choice.plan) {
+    outcome.error = Outcome::kRefused;
+    return outcome;
+  }
+  {
+    Result<JsonLines> json = JsonLines::open(lines_path());  // flushed at the end of this scope
+    RunOptions options;
+    options.resume = resume;
+    options.json = &*json;
+    const Result<int> status = run(job, choice, options);
+    if (status)
+      outcome.status = *status;
+    else
+      outcome.error = status.error();
+  }
+  std::ifstream lines(lines_path());
+  for (std::string line; std::getline(lines, line);) {
+    const Json row = *parse_json(line);
+    if (row.find("summary")) {
+      outcome.summary = row;
+      continue;
+    }
+    if (const Json* loss = row.find("loss_hex")) outcome.losses.push_back(*loss->as_string());
+    outcome.lines.push_back(row);
+  }
+  if (outcome.status == 0) {
+    EXPECT_EQ(*outcome.summary.find("predicted_peak_bytes"),
+              *outcome.summary.find("measured_peak_bytes"))
+        << job.config().train.out << ": " << to_string(choice.plan->placement);
+  }
+  return outcome;
 }
 
 }  // namespace stow::testing

@@ -1,18 +1,42 @@
 // TrainingFixture: a fixture that trains on the host's target or OtherTarget; OnEachTarget: on
-// both. Not tests of a target's kernels; those are in tests/conformance/targets_test.cpp.
+// both; Outcome: how a training ended. Not tests of a target's kernels; those are in
+// tests/conformance/targets_test.cpp.
 #pragma once
 
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "stowage/train/trainer.h"
 #include "tests/support/other_target.h"
+#include "tests/support/temporary_folder.h"
 
 namespace stow::testing {
 
 enum class TrainingTarget { kHost, kOther };
+
+/// How a training ended, and what it wrote.
+struct Outcome {
+  int status = -1;                  ///< Of run_training(); -1: there is an error.
+  std::string error;                ///< Of run_training(); kRefused: no plan fits the budgets.
+  std::vector<std::string> losses;  ///< Of each step, as hex floats.
+  std::vector<Json> lines;          ///< Of steps and validations, without the summary.
+  Json summary;                     ///< Null if the run wrote none.
+
+  static constexpr const char* kRefused = "refused";
+
+  /// Returns the finite numbers under `key` in `lines`.
+  std::vector<double> numbers(std::string_view key) const;
+  /// Returns the measured peak of device memory, in bytes. Aborts if there is no summary.
+  int64_t device_peak() const;
+};
+
+/// Returns the losses of a run and then those of the run that resumed it.
+std::vector<std::string> joined_losses(const Outcome& first, const Outcome& second);
 
 /// Trains jobs on host_target(), or on OtherTarget after train_on(TrainingTarget::kOther).
 class TrainingFixture : public ::testing::Test {
@@ -30,6 +54,14 @@ class TrainingFixture : public ::testing::Test {
   /// Calls run_training() on a device of target() whose capacities are the peaks that the choice's
   /// plan predicts. Fails the test if the job is of another target.
   Result<int> run(const Job& job, const Choice& choice, RunOptions options) const;
+
+  /// Chooses the job's plan within the budgets of its configuration, with `budget` as the device's,
+  /// calls run() and reads the lines that it wrote to lines_path(). Fails the test if the status
+  /// is 0, but the measured peak is not the predicted one.
+  Outcome train_job(const Job& job, std::optional<int64_t> budget, bool resume) const;
+  std::string lines_path() const { return folder_ / "out.jsonl"; }
+
+  TemporaryFolder folder_;  // of the test's files
 
  private:
   TargetPtr target_;
