@@ -57,7 +57,7 @@ def step_rows(verdicts, steps, widened):
     compiled = {who: spread([r[3] for r in body(steps) if r[1] == who]) for who in ("stowage", "jax")}
     yield row("seconds until a step can run", compiled["stowage"], f"JAX {compiled['jax']}",
               bold(spread(ready), min(map(float, ready)) < goals.READY), f"{goals.READY}", "compare")
-    yield row("losses, relative difference from the farther peer", "", "",
+    yield row("largest relative difference between our loss and a peer's", "", "",
               bold(spread(apart), max(map(float, apart)) > goals.APART), f"at most {goals.APART:g}", "compare")
     if widened:
         yield row("**bf16 beside f32**, ours alone, tokens/s", "bf16", "f32", "times as fast",
@@ -159,7 +159,8 @@ def profile_rows(profile):
 
 def wrapped(line):
     """A paragraph or an item of a list, in lines of at most 120 columns."""
-    return textwrap.fill(line, 120, subsequent_indent="  " if line.startswith("- ") else "", break_long_words=False,
+    item = re.match(r" *- ", line)
+    return textwrap.fill(line, 120, subsequent_indent=" " * len(item[0]) if item else "", break_long_words=False,
                          break_on_hyphens=False)
 
 

@@ -322,30 +322,32 @@ def allowed(name, results, runs, rows):
     """What nothing but the products, at the best rate on every core, would reach against the better peer;
     with the update, which waits for the norm of all gradients; and with the head at the rates of its shapes,
     in no fewer chunks than its goal for memory asks.
-    And whether any of that keeps the goal out of reach."""
+    Returns whether any of that keeps the goal out of reach, and an item of a list for each bound; none but for f32."""
     config, dtype = name.split()
     if dtype != "f32":
-        return ""
+        return "", []
     p = runs[config, "save_all"][1]
     cores = len(os.sched_getaffinity(0))
     seconds = p["flops"] / (cores * p["product_flops_per_s"])
     update = update_seconds(config, rows)
-    bounds = [(seconds, f" Upper bounds: {{:.2f}} for its {1e-9 * p['flops']:.0f} GFLOP of products alone at the best rate of "
-                        "one"),
-              (seconds + update, "; {:.2f} with the update of the weights at the rate of a loop of its traffic")]
+    bounds = [(seconds, f"only its {1e-9 * p['flops']:.0f} GFLOP of products take time, and they run at the best rate of any "
+                        "product."),
+              (seconds + update, "the update of the weights runs at the rate of a loop of its traffic.")]
     if config == "vocab":
         most = goals.SAVE_ALL["vocab"] * results["vocab", "f32"]["jax"]["planned"] * MIB
         flops, head, at_a_time = head_products(p, most)
         bounds.append(((p["flops"] - flops) / (cores * p["product_flops_per_s"]) + head + update,
-                       f"; {{:.2f}} with the three products of its head at the better of our rates and oneDNN's for their "
-                       f"shapes on every core, {at_a_time} tokens at a time, as many as the goal for memory allows"))
+                       "the three products of its head run at the better of our rates and oneDNN's for their shapes on every"
+                       f" core, {at_a_time} tokens at a time, as many as the goal for memory allows."))
     best = max(r["tokens"] for r in peers(results[config, dtype]).values())
     ratios = [p["tokens"] / s / best for s, _ in bounds]
-    return "".join(text.format(ratio) for ratio, (_, text) in zip(ratios, bounds)) + judged(min(ratios), goals.STEP[config])
+    items = [f"  - {ratio:.2f}: {text}" for ratio, (_, text) in zip(ratios, bounds)]
+    return judged(min(ratios), goals.STEP[config]), items
 
 
 def judged(bound, goal):
-    return ". The goal is above the last bound." if bound < goal else ". No known bound forbids the goal."
+    return ("The goal is above the last of these upper bounds," if bound < goal else
+            "None of these upper bounds forbids the goal,") + " each of which includes the assumptions above it:"
 
 
 def limits(results, runs, rows):
@@ -353,9 +355,10 @@ def limits(results, runs, rows):
     for line in verdict_table(results):
         if "**no**" in line:
             name, ratio, goal = (cell.strip() for cell in line.split("|")[1:4])
-            bounds = allowed(name, results, runs, rows)
+            said, bounds = allowed(name, results, runs, rows)
             if bounds:
-                yield f"- {name} is {ratio} times as fast as the better peer; the goal is {goal}.{bounds}"
+                yield f"- {name} is {ratio} times as fast as the better peer; the goal is {goal}. {said}"
+                yield from bounds
     medium = runs["medium", "save_all"][1]
     over = medium["least"] * medium["product_flops_per_s"] / medium["flops"]
     if over > goals.MEDIUM_TIME:
