@@ -594,16 +594,18 @@ TEST_F(Train, AStepWithAllOnTheHostTakesTheLongerOfComputingAndMoving) {
   struct Case {
     ModelShape shape;
     const char* policy;
-    std::array<double, 3> most;  // of the longer, by link
-    double for_memory;           // of what the same order takes in memory without end
+    // The moves' time over the computation's, and the most of the longer that the step takes.
+    std::vector<std::pair<double, double>> links;
+    double for_memory;  // of what the same order takes in memory without end
   };
-  // Where the limits come from, on 28 November 2026. Carries hide: the step takes 1.002 to 1.037 of
-  // the longer, and 1.000 to 1.025 of what its order takes in memory without end. All activations
-  // do not hide (see above): 1.04, 1.44 and 1.35 of the longer, and 1.04 to 1.11 by memory. Each
-  // limit has little room beside that.
-  for (const Case& of : {Case{{32, 1024, 3584, 16}, "offload_carries", {1.05, 1.05, 1.05}, 1.02},
-                         Case{{64, 512, 1792, 8}, "offload_carries", {1.05, 1.05, 1.05}, 1.025},
-                         Case{{32, 1024, 3584, 16}, "offload_all", {1.05, 1.45, 1.4}, 1.2}}) {
+  // Where the limits come from, on 29 November 2026, each planned for its link. Carries hide: the
+  // step takes 1.006 to 1.017 of the longer (64 layers: 1.037), and 1.000 to 1.025 of what its order
+  // takes in memory without end. All activations do not hide (see above): 1.440 and 1.349 of the
+  // longer, and 1.104 and 1.038 by memory. Each limit has little room beside that.
+  for (const Case& of :
+       {Case{{32, 1024, 3584, 16}, "offload_carries", {{0.5, 1.02}, {1, 1.03}, {2, 1.03}}, 1.01},
+        Case{{64, 512, 1792, 8}, "offload_carries", {{1, 1.05}}, 1.03},
+        Case{{32, 1024, 3584, 16}, "offload_all", {{1, 1.46}, {2, 1.37}}, 1.12}}) {
     SCOPED_TRACE(of.policy);
     SCOPED_TRACE(of.shape.layers);
     TrainConfig c = config("linked", 4);
@@ -620,8 +622,7 @@ TEST_F(Train, AStepWithAllOnTheHostTakesTheLongerOfComputingAndMoving) {
     const double in_of_all =
         moved_bytes(all_moved.programs.step->schedule())[static_cast<size_t>(StreamKind::kCopyIn)]
             .bytes;
-    size_t link = 0;
-    for (const double share : {0.5, 1.0, 2.0}) {
+    for (const auto& [share, most] : of.links) {
       const DeviceDescription device =
           testing::linked_device(h200, all_moved.programs.step->schedule(), share);
       const Choice choice = choose_plan(job_for(c, device), budgets);
@@ -635,7 +636,7 @@ TEST_F(Train, AStepWithAllOnTheHostTakesTheLongerOfComputingAndMoving) {
       const Simulation s = simulate(schedule, device);
       EXPECT_NEAR(s.bound_s, std::max(1.0, share * in / in_of_all) * first.compute_busy_s(),
                   0.02 * s.bound_s);
-      EXPECT_LE(s.step_s, of.most[link++] * longer_s) << share;
+      EXPECT_LE(s.step_s, most * longer_s) << share;
       const std::optional<double> in_order = order_bound(schedule, device);
       ASSERT_TRUE(in_order);
       EXPECT_GE(*in_order, s.bound_s * (1 - 1e-9));
@@ -684,18 +685,18 @@ TEST_F(Train, ATightBudgetHidesWhatItCan) {
     const Choice choice = choose_plan(job, budgets_of(c, budget));
     ASSERT_TRUE(choice.plan);
     const Schedule& schedule = choice.plan->programs.step->schedule();
-    EXPECT_LE(simulate(schedule, device).step_s, 1.3 * order_bound(schedule, device).value());
+    EXPECT_LE(simulate(schedule, device).step_s, 1.1 * order_bound(schedule, device).value());
   }
   // What crosses iterations must not leave gaps between what does not; and with a norm to wait for,
   // as much of what the updates need as fits is there when it is known. Without one in the mean of
-  // budgets: each may be where one piece more has just no room. On 28 November 2026 the steps
-  // took 1.22, 1.12 and 1.05 of the bound, 1.127 in the mean, and 1.486 with a norm; above, 1.05
-  // and 1.01 of their order.
+  // budgets: each may be where one piece more has just no room. On 29 November 2026 the steps
+  // took 1.14, 1.03 and 1.01 of the bound, 1.061 in the mean, and 1.470 with a norm; above, 1.04
+  // and 1.05 of their order.
   enlarge(c, {32, 1024, 3584, 16});
   c.memory.policy = "offload_carries";
   const DeviceDescription h200 = *load_device_description("h200");
   for (const auto& [clip, budgets, most] :
-       {std::tuple(0.0, std::vector<int64_t>{900'000'000, 1'000'000'000, 1'100'000'000}, 1.135),
+       {std::tuple(0.0, std::vector<int64_t>{900'000'000, 1'000'000'000, 1'100'000'000}, 1.08),
         std::tuple(1.0, std::vector<int64_t>{4'000'000'000}, 1.5)}) {
     c.optimizer.clip = clip;
     const Placement only = open_placements(c, decoder_model(c)->sizes()).at(0);

@@ -10,6 +10,7 @@
 #include "stowage/io/files.h"
 #include "stowage/io/json.h"
 #include "stowage/io/safetensors.h"
+#include "stowage/runtime/target.h"
 #include "stowage/train/forecast.h"
 #include "stowage/tune/devices.h"
 
@@ -77,10 +78,13 @@ class Dump {
   std::vector<TensorBytes> tensors_;
 };
 
-// The heap of each kind is a heap of its own, bounded by nothing but the machine.
-DevicePtr new_device() {
+// A device whose plans are made for the one that is simulated. Each memory kind has a heap of its
+// own, bounded by nothing but the machine.
+DevicePtr new_device(const Flags& flags) {
   constexpr int64_t any = Device::unlimited_bytes();
-  return Device::virtual_device({any, any, any});
+  return std::make_shared<Device>(
+      "virtual", Device::Capacities{any, any, any},
+      host_target(0, std::make_shared<const DeviceDescription>(*flags.device)));
 }
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
@@ -116,7 +120,7 @@ std::string dump_path(const Flags& flags, const Row& row) {
 
 Result<Row> measure1(const Placement1& at, const Flags& flags) {
   Row row{.program = "program1", .name = at.row};
-  const DevicePtr device = new_device();
+  const DevicePtr device = new_device(flags);
   const DefaultDevice guard(device);
   const auto f = jit(
       [&](const Layers& w, const Array& x) { return host_offload::layer_gradients(w, x, at); },
@@ -161,7 +165,7 @@ void add_to_dump(Dump& dump, const std::string& prefix, const Parameters& params
 
 Result<Row> measure2(const Placement2& at, const Flags& flags) {
   Row row{.program = "program2", .name = at.row};
-  const DevicePtr device = new_device();
+  const DevicePtr device = new_device(flags);
   const DefaultDevice guard(device);
   const auto step = jit(
       [&](const Parameters& params, const optim::OptState& state, const Array& inputs) {

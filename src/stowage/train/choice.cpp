@@ -8,13 +8,10 @@
 #include "stowage/base/bytes.h"
 #include "stowage/base/parallel_in_order.h"
 #include "stowage/base/progress.h"
-#include "stowage/runtime/null/built_in_devices.h"
-#include "stowage/runtime/null/collective_time.h"
 #include "stowage/runtime/target.h"
 #include "stowage/session/planning_scope.h"
 #include "stowage/train/fastest.h"
 #include "stowage/train/fit.h"
-#include "stowage/train/mesh.h"
 
 namespace stow {
 
@@ -181,9 +178,7 @@ DeviceDescriptionPtr device_to_plan_for(const TrainConfig& config,
                                         const std::optional<DeviceDescription>& device,
                                         bool is_named) {
   if (!device || !(is_named || config.mesh.size() == 1)) return nullptr;
-  DeviceDescription described = *device;
-  if (!check_network(described, mesh_of(config))) described.network = common_cpu()->network;
-  return std::make_shared<const DeviceDescription>(std::move(described));
+  return std::make_shared<const DeviceDescription>(*device);
 }
 
 Choice choose_plan(const Job& job, const Budgets& budgets) {

@@ -3,6 +3,9 @@
 #include <fmt/ranges.h>
 
 #include "stowage/base/bytes.h"
+#include "stowage/ir/schedule_walk.h"
+#include "stowage/runtime/null/collective_time.h"
+#include "stowage/runtime/null/kernel_cost.h"
 #include "stowage/runtime/null/order_bound.h"
 #include "stowage/tune/devices.h"
 #include "stowage/tune/run_trace.h"
@@ -34,6 +37,13 @@ Forecast forecast_step(const Executable& step, std::optional<DeviceDescription> 
     std::vector<RunEvent> events = std::move(forecast.simulation->events);
     forecast.simulation->events.clear();
     forecast.order_bound_s = order_bound(step.schedule(), *device, options);
+    for_each_kernel(step.schedule().instructions, [&](const Kernel& kernel) {
+      if (!forecast.network_fault.empty()) return;
+      const KernelCost cost = kernel_cost(kernel, step.schedule());
+      if (!cost.collective) return;
+      if (const Result<void> joined = check_network(*device, cost.collective->mesh); !joined)
+        forecast.network_fault = joined.error();
+    });
     forecast.waits = waits_table(step.schedule(), events, kShownWaits);
   }
   forecast.device = std::move(device);
@@ -63,10 +73,9 @@ std::string to_string(const Forecast& forecast) {
                       fmt::join(device_names(), ", "));
   const Simulation& s = *forecast.simulation;
   const bool sends = forecast.moved[static_cast<size_t>(StreamKind::kCollective)].bytes > 0;
-  if (sends && forecast.device->network.empty())
-    text +=
-        fmt::format("{} has no [[network]]: collectives are taken to run at its memory's rate\n",
-                    forecast.device->name);
+  if (!forecast.network_fault.empty())
+    text += fmt::format("collectives are simulated at the rate of the device's memory: {}\n",
+                        forecast.network_fault);
   text +=
       fmt::format("step on {}: {} simulated, {} at least{}{}", forecast.device->name,
                   format_seconds(s.step_s), format_seconds(s.bound_s),

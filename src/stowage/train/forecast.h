@@ -19,7 +19,9 @@ struct Forecast {
   std::optional<Simulation> simulation;  ///< None without a device.
   /// Result of order_bound(); none if the schedule is too long for it.
   std::optional<double> order_bound_s;
-  std::string waits;                     ///< Lines for people: where compute waits longest.
+  std::string waits;  ///< Lines for people: where compute waits longest.
+  /// Failure of check_network() for the first collective; "" if the network joins all devices.
+  std::string network_fault;
 };
 
 /// Returns the device `asked`, a name or a file. If `asked` is empty: this machine as `calibrate`

@@ -196,8 +196,7 @@ struct Choice {
 Choice find_fit(const Job& job, const Budgets& budgets);
 /// Returns the device that plans are made for, as the description of the job's target: `device`,
 /// but null for a mesh unless a person named the device (`is_named`): processes that train together
-/// must make the same plan, and their machines may be calibrated differently. If no level of its
-/// network joins the mesh, it gets the network of common_cpu().
+/// must make the same plan, and their machines may be calibrated differently.
 DeviceDescriptionPtr device_to_plan_for(const TrainConfig& config,
                                         const std::optional<DeviceDescription>& device,
                                         bool is_named);
