@@ -15,6 +15,7 @@
 #include "stowage/train/decoder_model.h"
 #include "stowage/train/fastest.h"
 #include "stowage/train/fit.h"
+#include "stowage/train/forecast.h"
 #include "stowage/tune/devices.h"
 
 namespace stow {
@@ -281,7 +282,15 @@ TEST(Fastest, OverAMeshADeviceCountsThatWasNamed) {
   c.mesh.data = 2;
   EXPECT_EQ(device_to_plan_for(c, h200, false), nullptr);
   EXPECT_EQ(device_to_plan_for(c, h200, true)->name, h200->name);
-  EXPECT_EQ(Job(c, 1, decoder_model).target()->description(), common_cpu());
+  const Job job(c, 1, decoder_model);
+  EXPECT_EQ(job.target()->description(), common_cpu());
+  // The times of its collectives are those of a network that joins both devices, or the forecast
+  // says that they are not.
+  const JobPlan plan = job.plan({});
+  EXPECT_EQ(forecast_step(*plan.programs.step, h200).network_fault, "");
+  EXPECT_NE(forecast_step(*plan.programs.step, device("rtx4080-laptop"))
+                .network_fault.find("has no [[network]]"),
+            std::string::npos);
 }
 
 // A few moves ahead take no more than the capacity, and no longer than none.

@@ -3,8 +3,6 @@
 #include <fmt/ranges.h>
 
 #include "stowage/base/bytes.h"
-#include "stowage/ir/schedule_walk.h"
-#include "stowage/runtime/null/collective_time.h"
 #include "stowage/runtime/null/kernel_cost.h"
 #include "stowage/runtime/null/order_bound.h"
 #include "stowage/tune/devices.h"
@@ -37,13 +35,8 @@ Forecast forecast_step(const Executable& step, std::optional<DeviceDescription> 
     std::vector<RunEvent> events = std::move(forecast.simulation->events);
     forecast.simulation->events.clear();
     forecast.order_bound_s = order_bound(step.schedule(), *device, options);
-    for_each_kernel(step.schedule().instructions, [&](const Kernel& kernel) {
-      if (!forecast.network_fault.empty()) return;
-      const KernelCost cost = kernel_cost(kernel, step.schedule());
-      if (!cost.collective) return;
-      if (const Result<void> joined = check_network(*device, cost.collective->mesh); !joined)
-        forecast.network_fault = joined.error();
-    });
+    if (const Result<void> joined = check_network(*device, step.schedule()); !joined)
+      forecast.network_fault = joined.error();
     forecast.waits = waits_table(step.schedule(), events, kShownWaits);
   }
   forecast.device = std::move(device);

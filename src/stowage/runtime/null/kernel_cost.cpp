@@ -205,4 +205,14 @@ double kernel_seconds(const KernelCost& work, const DeviceDescription& d) {
   return d.compute.launch_s + std::max(computing, work.bytes / bandwidth);
 }
 
+Result<void> check_network(const DeviceDescription& description, const Schedule& schedule) {
+  Result<void> joined;
+  for_each_kernel(schedule.instructions, [&](const Kernel& kernel) {
+    if (!joined) return;
+    if (const KernelCost cost = kernel_cost(kernel, schedule); cost.collective)
+      joined = check_network(description, cost.collective->mesh);
+  });
+  return joined;
+}
+
 }  // namespace stow

@@ -39,4 +39,8 @@ KernelCost kernel_cost(const Kernel& kernel, const Schedule& schedule);
 /// network does not join the mesh, the time to read and write `whole_bytes` in memory.
 double kernel_seconds(const KernelCost& work, const DeviceDescription& description);
 
+/// Fails if the description's network does not join the mesh of a collective of the schedule. The
+/// message is that of check_network() of collective_time.h.
+Result<void> check_network(const DeviceDescription& description, const Schedule& schedule);
+
 }  // namespace stow
