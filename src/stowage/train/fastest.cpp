@@ -266,8 +266,7 @@ class FastestSearch {
             .device_bytes = needs[0],
             .other_bytes = needs[1] + needs[2]};
   }
-  // The index of the plan that moves least among those with the computation of `p`; none if it is
-  // p.
+  // The index of the plan that moves least among those that compute as `p`; none if that is p.
   std::optional<size_t> fitting_base_of(const Placement& p) const {
     const auto moved = [&](const Placement& q) { return moved_state(job_, q).sum(); };
     std::optional<size_t> least;
@@ -289,7 +288,7 @@ class FastestSearch {
     // A full search of a plan is most of the work, so few plans get one.
     const size_t n_expected = PlanSearchLimits().expected_placements;
     size_t best = 0, n_searched = 0;
-    const auto search = [&](size_t i) {
+    const auto search_fully = [&](size_t i) {
       Fitting& f = fitting_[i];
       if (std::exchange(f.is_searched, true)) return;
       f.plan = with_moves_ahead(job_, std::move(f.plan), budgets_);
@@ -299,12 +298,12 @@ class FastestSearch {
     };
     for (size_t i = 0; i < fitting_.size(); ++i) {
       const double hoped_s = i < n_expected ? fitting_[i].expected_s : fitting_[i].step_s;
-      if (i == 0 || hoped_s < fitting_[best].step_s) search(i);
+      if (i == 0 || hoped_s < fitting_[best].step_s) search_fully(i);
     }
     // Of the same work, the placement that moves least may gain more than is expected of it.
     if (n_searched < n_expected)
       if (const std::optional<size_t> least = fitting_base_of(fitting_[best].plan.placement))
-        search(*least);
+        search_fully(*least);
     Fitting chosen = std::move(fitting_[best]);
     fitting_.erase(fitting_.begin() + static_cast<std::ptrdiff_t>(best));
     std::stable_sort(fitting_.begin(), fitting_.end(),

@@ -14,7 +14,7 @@ namespace stow {
 
 struct StepForm;  // step.h
 
-/// The checkpoint policy of a run, and the memory kind of each part of its state.
+/// The checkpoint policy of a run, the memory kind of each part of its state, and its chunks.
 struct Placement {
   StepPolicy policy = StepPolicy::kSaveAll;
   MemoryKind activations = MemoryKind::kPinnedHost;  ///< Memory to which offloading policies move.
