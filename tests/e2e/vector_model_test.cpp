@@ -129,24 +129,13 @@ class VectorModel : public testing::TrainingFixture {
   VectorModel() : TrainingFixture(1) {}
 
   TrainConfig config(const std::string& name, int64_t steps) const {
-    TrainConfig c;
-    c.data.path = "none";
-    c.data.batch = kRows;
-    c.data.seq = 1;
-    c.train.steps = steps;
-    c.train.sample = 0;
-    c.train.out = folder_ / name;
+    TrainConfig c = config_without_data(name, steps, kRows);
     c.optimizer.lr = 0.05;
-    c.optimizer.total_steps = 8;
-    c.optimizer.warmup = 2;
-    c.optimizer.weight_decay = 0;
     return c;
   }
 
   Outcome train(const TrainConfig& c, std::optional<int64_t> budget = {}, bool resume = false) {
-    const Outcome outcome = train_job(Job(c, target(), vectors), budget, resume);
-    EXPECT_EQ(outcome.status, 0) << c.train.out << ": " << outcome.error;
-    return outcome;
+    return train_to_its_end(Job(c, target(), vectors), budget, resume);
   }
 };
 

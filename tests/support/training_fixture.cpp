@@ -86,4 +86,26 @@ Outcome TrainingFixture::train_job(const Job& job, std::optional<int64_t> budget
   return outcome;
 }
 
+Outcome TrainingFixture::train_to_its_end(const Job& job, std::optional<int64_t> budget,
+                                          bool resume) const {
+  const Outcome outcome = train_job(job, budget, resume);
+  EXPECT_EQ(outcome.status, 0) << job.config().train.out << ": " << outcome.error;
+  return outcome;
+}
+
+TrainConfig TrainingFixture::config_without_data(const std::string& name, int64_t steps,
+                                                 int64_t batch) const {
+  TrainConfig c;
+  c.data.path = "none";
+  c.data.batch = batch;
+  c.data.seq = 1;
+  c.train.steps = steps;
+  c.train.sample = 0;
+  c.train.out = folder_ / name;
+  c.optimizer.total_steps = 8;
+  c.optimizer.warmup = 2;
+  c.optimizer.weight_decay = 0;
+  return c;
+}
+
 }  // namespace stow::testing

@@ -21,10 +21,10 @@ enum class TrainingTarget { kHost, kOther };
 
 /// How a training ended, and what it wrote.
 struct Outcome {
-  int status = -1;                  ///< Of run_training(); -1: there is an error.
-  std::string error;                ///< Of run_training(); kRefused: no plan fits the budgets.
-  std::vector<std::string> losses;  ///< Of each step, as hex floats.
-  std::vector<Json> lines;          ///< Of steps and validations, without the summary.
+  int status = -1;                  ///< run_training()'s; -1: there is an error.
+  std::string error;                ///< run_training()'s; kRefused: no plan fits the budgets.
+  std::vector<std::string> losses;  ///< The loss of each step, as a hex float.
+  std::vector<Json> lines;          ///< The lines of steps and validations.
   Json summary;                     ///< Null if the run wrote none.
 
   static constexpr const char* kRefused = "refused";
@@ -59,6 +59,10 @@ class TrainingFixture : public ::testing::Test {
   /// calls run() and reads the lines that it wrote to lines_path(). Fails the test if the status
   /// is 0, but the measured peak is not the predicted one.
   Outcome train_job(const Job& job, std::optional<int64_t> budget, bool resume) const;
+  /// train_job() without a run to resume, or with one; fails the test unless the status is 0.
+  Outcome train_to_its_end(const Job& job, std::optional<int64_t> budget, bool resume) const;
+  /// Returns the configuration of a short run of a model that draws its own batches of `batch` rows.
+  TrainConfig config_without_data(const std::string& name, int64_t steps, int64_t batch) const;
   std::string lines_path() const { return folder_ / "out.jsonl"; }
 
   TemporaryFolder folder_;  // of the test's files

@@ -426,7 +426,7 @@ std::optional<Fit> best_fit(const Schedule& schedule, int ahead, const Device::C
                             bool& gave_up) {
   Chooser chooser(schedule, count_moves(schedule), ahead, device, bounds);
   std::optional<Fit> best, best_apart;
-  const double well_hidden_s = kWellHidden * simulate(schedule, device).bound_s;
+  const double bound_s = simulate(schedule, device).bound_s;
   // The search with places per iteration, parallel to this one if threads allow; and the step of
   // the choice that it began for.
   std::future<std::optional<Fit>> search_apart;
@@ -451,7 +451,7 @@ std::optional<Fit> best_fit(const Schedule& schedule, int ahead, const Device::C
     std::vector<Choice> choices = chooser.choose(asked);
     // More room may go to moves that do not need it. If little is hidden, less room is tried as
     // well.
-    if (attempt == 0 && choices[0].step_s > well_hidden_s) {
+    if (attempt == 0 && !hides_well(choices[0].step_s, bound_s)) {
       Device::Capacities less = asked;
       less[0] -= less[0] / kLessRoomPart;
       if (std::vector<Choice> others = chooser.choose(less);
@@ -527,7 +527,7 @@ std::optional<Fit> best_fit(const Schedule& schedule, int ahead, const Device::C
     asked = fitted && refused ? between(*fitted, *refused) : tighter;
   }
   gave_up = !best && attempt == bounds.layouts;
-  if (best && chooser.is_cut() && best->score.step_s > well_hidden_s)
+  if (best && chooser.is_cut() && !hides_well(best->score.step_s, bound_s))
     best->planned.plan.analysis.limits.push_back(
         "overlap: choices of moves that run ahead were tried up to a limit of work; others may hide more");
   if (apart_is_enough(true)) return best_apart;

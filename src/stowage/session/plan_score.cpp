@@ -38,7 +38,7 @@ PlanScore score_of(const MemoryAnalysis& analysis, const Device::Capacities& cap
 
 bool hides_well(const Schedule& schedule, const DeviceDescription& device) {
   const Simulation s = simulate(schedule, device);
-  return s.step_s <= kWellHidden * s.bound_s;
+  return hides_well(s.step_s, s.bound_s);
 }
 
 }  // namespace stow

@@ -44,6 +44,7 @@ PlanScore score_of(const MemoryAnalysis& analysis, const Device::Capacities& cap
 /// stream: no other order of the moves gains more than the rest.
 inline constexpr double kWellHidden = 1.03;
 
+inline bool hides_well(double step_s, double bound_s) { return step_s <= kWellHidden * bound_s; }
 /// True if a step of the schedule on the device hides its moves.
 bool hides_well(const ir::Schedule& schedule, const DeviceDescription& device);
 

@@ -27,7 +27,7 @@ struct PlanSearchLimits {
   /// some hundred nodes do not reach them.
   int64_t lowered_nodes = 300'000, overlapped_instants = 4'000;
   int repeated_rounds = 8;  ///< Rounds of passes/repeat_work.h.
-  OverlapLimits overlap;    ///< Of one overlap() call.
+  OverlapLimits overlap;    ///< Bounds of one overlap() call.
   /// Placements that find_fastest() plans with all moves ahead because their expected step is
   /// shorter than the best. Later ones must be shorter already with few moves ahead.
   size_t expected_placements = 2;

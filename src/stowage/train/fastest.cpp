@@ -68,6 +68,18 @@ std::array<double, kNumStreams> state_traffic(const Job& job, const Placement& p
   return busy;
 }
 
+// Seconds of the busiest stream of a simulated step of `base` with the additional moves of
+// `placement`.
+double busiest_s(const Simulation& of_base, const Job& job, const Placement& base,
+                 const Placement& placement, const DeviceDescription& device) {
+  const auto before = state_traffic(job, base, device);
+  const auto now = state_traffic(job, placement, device);
+  double longest = 0;
+  for (size_t s = 0; s < now.size(); ++s)
+    longest = std::max(longest, of_base.streams[s].busy_s + now[s] - before[s]);
+  return longest;
+}
+
 // The same computation, whatever memory its state lies in.
 Placement work_of(Placement p) {
   p.optimizer = p.parameters = p.gradients = p.frozen = MemoryKind::kDevice;
@@ -195,15 +207,14 @@ class FastestSearch {
 
   // The base of a work is planned: what else is worth planning is known by it.
   void open_work(size_t w, const JobPlan& base) {
-    const double computes_s =
-        simulate(base.programs.step->schedule(), device_).compute_busy_s();
+    const Simulation of_base = simulate(base.programs.step->schedule(), device_);
     for (const size_t other : works_[w].no_shorter)
-      open_.push_back({works_[other].base, other, computes_s});
+      open_.push_back({works_[other].base, other, of_base.compute_busy_s()});
     for (const Placement* p : works_[w].rest) {
       if (!has_room(*p)) continue;
       const bool is_too_large = budgets_[0] && least_device_bytes(job_, base, *p) > *budgets_[0];
       (is_too_large ? passed_over_ : open_)
-          .push_back({p, w, least_step_s(job_, base, *p, device_)});
+          .push_back({p, w, busiest_s(of_base, job_, base.placement, *p, device_)});
     }
     // Nothing else can be faster than what computes and moves least. If it moves anything, a budget
     // for the device may leave too little room to hide that.
@@ -300,7 +311,7 @@ class FastestSearch {
       const double hoped_s = i < n_expected ? fitting_[i].expected_s : fitting_[i].step_s;
       if (i == 0 || hoped_s < fitting_[best].step_s) search_fully(i);
     }
-    // Of the same work, the placement that moves least may gain more than is expected of it.
+    // The placement of the same work that moves least may gain more than is expected of it.
     if (n_searched < n_expected)
       if (const std::optional<size_t> least = fitting_base_of(fitting_[best].plan.placement))
         search_fully(*least);
@@ -343,13 +354,8 @@ int64_t least_device_bytes(const Job& job, const JobPlan& base, const Placement&
 
 double least_step_s(const Job& job, const JobPlan& base, const Placement& placement,
                     const DeviceDescription& device) {
-  const Simulation simulation = simulate(base.programs.step->schedule(), device);
-  const auto before = state_traffic(job, base.placement, device);
-  const auto now = state_traffic(job, placement, device);
-  double longest = 0;
-  for (size_t s = 0; s < now.size(); ++s)
-    longest = std::max(longest, simulation.streams[s].busy_s + now[s] - before[s]);
-  return longest;
+  return busiest_s(simulate(base.programs.step->schedule(), device), job, base.placement, placement,
+                   device);
 }
 
 double expected_step_s(double few_ahead_s, double least_s, double spare) {

@@ -3,7 +3,6 @@
 
 #include "stowage/base/inside.h"
 #include "stowage/ir/schedule_printer.h"
-#include "stowage/ir/schedule_walk.h"
 #include "stowage/runtime/null/built_in_devices.h"
 #include "stowage/runtime/null/simulate.h"
 #include "stowage/session/overlap.h"
@@ -11,9 +10,12 @@
 #include "stowage/stowage.h"
 #include "stowage/tune/devices.h"
 #include "tests/support/realized.h"
+#include "tests/unit/session/offloaded_step_kit.h"
 
 namespace stow {
 namespace {
+
+using testing::has_moves_ahead;
 
 constexpr int64_t kWidth = 64;
 
@@ -32,13 +34,6 @@ Planned plain_plan() {
   const Graph graph = testing::realized(traced);
   const Schedule schedule = lower(graph, {});
   return {schedule, make_plan(schedule, kFinalEffort)};
-}
-
-bool has_moves_ahead(const Schedule& schedule) {
-  bool has = false;
-  for_each_kernel(schedule.instructions,
-                  [&](const Kernel& k) { has = has || k.phase == MovePhase::kStart; });
-  return has;
 }
 
 TEST(Overlap, LeavesAPlanThatIsNotWorthIt) {

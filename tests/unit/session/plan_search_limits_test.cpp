@@ -18,6 +18,7 @@
 #include "tests/support/evaluate.h"
 #include "tests/support/execute.h"
 #include "tests/support/realized.h"
+#include "tests/unit/session/offloaded_step_kit.h"
 
 namespace stow {
 namespace {
@@ -180,24 +181,7 @@ struct Offloaded {
   CompileOptions options;
 };
 Offloaded offloaded(double room) {
-  const auto host = MemoryKind::kPinnedHost;
-  const auto step = [&](const Arrays& w, const Array& x) {
-    const auto loss = [&](const Arrays& w) {
-      Array h = x;
-      for (const Array& v : w) h = tanh(matmul(h, device_put(v, MemoryKind::kDevice)));
-      return sum(square(h));
-    };
-    Arrays next = grad(loss)(w);
-    for (size_t i = 0; i < w.size(); ++i)
-      next[i] = device_put(device_put(w[i], MemoryKind::kDevice) -
-                               0.1 * device_put(next[i], MemoryKind::kDevice),
-                           host);
-    return next;
-  };
-  Arrays w;
-  for (int i = 0; i < 12; ++i)
-    w.push_back(Array::abstract(ArrayType{DType::kF32, Shape{32, 32}, host}));
-  Offloaded o{prepared(jit(step).lower(w, Array::abstract({16, 32})).graph()), {}};
+  Offloaded o{prepared(testing::offloaded_step_graph(12, 32, 16)), {}};
   o.options.capacities[0] = 1;
   const auto least =
       search_plan(o.graph, o.options, *host_target(1)).planned.plan.analysis.device().total_bytes;

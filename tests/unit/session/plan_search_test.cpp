@@ -9,39 +9,22 @@
 #include <vector>
 
 #include "stowage/base/inside.h"
-#include "stowage/ir/schedule_walk.h"
 #include "stowage/runtime/null/built_in_devices.h"
 #include "stowage/runtime/null/simulate.h"
 #include "stowage/stowage.h"
 #include "tests/support/realized.h"
+#include "tests/unit/session/offloaded_step_kit.h"
 
 namespace stow {
 namespace {
 
-using Arrays = std::vector<Array>;
+using testing::has_moves_ahead;
 constexpr MemoryKind kHost = MemoryKind::kPinnedHost;
 // A step may take so much longer than one for less memory: a search ends where a step is within 3 %
 // of its busiest stream (hides_well), which has some launches more or fewer by how work is tiled.
 constexpr double kAsFast = 1.05;
 
-// A training step whose weights lie on the host.
-Graph offloaded_step() {
-  const auto step = [](const Arrays& w, const Array& x) {
-    const auto loss = [&](const Arrays& w) {
-      Array h = x;
-      for (const Array& v : w) h = tanh(matmul(h, device_put(v, MemoryKind::kDevice)));
-      return sum(square(h));
-    };
-    Arrays next = grad(loss)(w);
-    for (size_t i = 0; i < w.size(); ++i)
-      next[i] = device_put(device_put(w[i], MemoryKind::kDevice) -
-                               0.1 * device_put(next[i], MemoryKind::kDevice),
-                           kHost);
-    return next;
-  };
-  const Arrays w(6, Array::abstract(ArrayType{DType::kF32, Shape{64, 64}, kHost}));
-  return testing::realized(jit(step).lower(w, Array::abstract({32, 64})).graph());
-}
+Graph offloaded_step() { return testing::realized(testing::offloaded_step_graph(6, 64, 32)); }
 
 Planned planned_within(const Graph& graph, int64_t capacity, CompileOptions options = {}) {
   options.capacities[0] = capacity;
@@ -50,13 +33,6 @@ Planned planned_within(const Graph& graph, int64_t capacity, CompileOptions opti
 int64_t device_bytes(const Planned& planned) { return planned.plan.analysis.device().total_bytes; }
 
 double step_s(const Schedule& schedule) { return simulate(schedule, *common_cpu()).step_s; }
-
-bool has_moves_ahead(const Schedule& schedule) {
-  bool has = false;
-  for_each_kernel(schedule.instructions,
-                  [&](const Kernel& k) { has = has || k.phase == MovePhase::kStart; });
-  return has;
-}
 
 TEST(PlanSearch, MoreMemoryIsKeptToAndTakesNoLonger) {
   const Graph graph = offloaded_step();

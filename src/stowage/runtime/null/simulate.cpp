@@ -30,7 +30,7 @@ struct Item {
   int64_t delay_ticks = 0;  // from when it is given to its stream
   size_t transfer = 0;      // of a start, a done
   int64_t trip_count = 0;   // of a loop
-  // Of a loop: iterations before which a guard changes, and the number of all iterations.
+  // Iterations of a loop before which a guard changes, and the number of all iterations.
   std::vector<int64_t> ends;
   std::vector<Item> body;  // of a loop; of a branch the alternative that runs
 };
